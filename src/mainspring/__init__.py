@@ -1,0 +1,1 @@
+"""Mainspring: agent runs as Temporal workflows. Import the submodules; this file imports nothing."""

@@ -1,0 +1,1 @@
+"""Deterministic code of a run: pure decisions, and the workflow that applies them."""

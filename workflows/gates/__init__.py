@@ -1,0 +1,1 @@
+"""Completion gates: one gate a file, and the ordered tuple of them."""
