@@ -35,9 +35,7 @@ def seconds(value: object) -> object:
         return value
     matched = _DURATION.fullmatch(value.strip())
     if matched is None:
-        raise ValueError(
-            f"{value!r} is not a duration; write for example 250ms, 90s, 10m, 2h or 1d"
-        )
+        raise ValueError(f"{value!r} is not a duration; write for example 250ms, 90s, 10m, 2h or 1d")
     return float(matched[1]) * _SECONDS[matched[2]]
 
 

@@ -26,9 +26,7 @@ __all__ = [
 
 EntryKind = Literal["user", "reply", "observation", "control", "presentation"]
 
-ControlKind = Literal[
-    "schema_repair", "truncated_calls", "empty_reply", "explicit_completion", "interrupted"
-]
+ControlKind = Literal["schema_repair", "truncated_calls", "empty_reply", "explicit_completion", "interrupted"]
 """Which control message it is; later versions add more."""
 
 
@@ -63,7 +61,8 @@ class Thinking(Closed):
 class Entry(Closed):
     """One entry of the ledger. `seq` counts from 0 without gaps.
 
-    `role` is what the provider is told: `user`, `assistant` or `tool`. `content` is text, or any JSON for an observation.
+    `role` is what the provider is told: `user`, `assistant` or `tool`. `content` is text, or any JSON for an
+    observation.
     """
 
     seq: int
@@ -95,12 +94,14 @@ class LedgerRef(Closed):
 class NewEntry(Closed):
     """An entry that the model activity may not have seen: whole, or by the activity that produced it.
 
-    `n` is the number in that activity's id (`<prefix>-<n>`). A reply is n = its model call; an observation
-    is n = its tool call.
+    `n` is the number in that activity's id (`<prefix>-<n>`): of the model call for a reply, of the tool call
+    for an observation. `exchange` is the request's and `turn` the one before it, where they are None.
     """
 
     seq: int
     n: int | None = None
+    exchange: int | None = None
+    turn: int | None = None
     entry: Entry | None = None
 
 

@@ -74,7 +74,7 @@ class RunInput(Closed):
 
 
 class Spend(Closed):
-    """What a run has cost so far. `partial` says that a reply came without usage: the sums are a lower bound."""
+    """What a run has cost so far. `partial`: a reply came without usage, so the sums are a lower bound."""
 
     turns: int = 0
     model_calls: int = 0
