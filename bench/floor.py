@@ -18,14 +18,9 @@ TOOL = "tool"
 
 
 @activity.defn(name=MODEL)
-async def call_model(request: dict[str, Any]) -> dict[str, Any]:
-    """One scripted reply: a tool call on the turns asked for, then the answer."""
-    turn, turns = request["turn"], request["turns"]
-    usage = {"input_tokens": 900, "output_tokens": 25}
-    if turn == turns:
-        return {"text": script.ANSWER, "calls": [], "usage": usage}
-    call = {"id": f"call_{turn}", "tool": script.TOOL_NAME, "arguments": {"i": turn}}
-    return {"text": "", "calls": [call], "usage": usage}
+async def call_model(turn: int) -> dict[str, Any]:
+    """One scripted reply: a call of the tool."""
+    return {"tool": script.TOOL_NAME, "arguments": {"i": turn}}
 
 
 @activity.defn(name=TOOL)
@@ -40,16 +35,15 @@ class Floor:
 
     @workflow.run
     async def run(self, turns: int) -> str:
-        """Run `turns` turns and the answering model call; returns the answer."""
+        """Run `turns` turns and a last model call; returns the answer."""
         for turn in range(turns):
-            reply = await _activity(MODEL, {"turn": turn, "turns": turns})
-            for call in reply["calls"]:
-                await _activity(TOOL, call["arguments"])
-        reply = await _activity(MODEL, {"turn": turns, "turns": turns})
-        return str(reply["text"])
+            call = await _activity(MODEL, turn)
+            await _activity(TOOL, call["arguments"])
+        await _activity(MODEL, turns)
+        return script.ANSWER
 
 
-async def _activity(name: str, argument: dict[str, Any]) -> Any:
+async def _activity(name: str, argument: object) -> Any:
     return await workflow.execute_activity(
         name,
         argument,

@@ -141,7 +141,8 @@ class Bench:
 
     async def rest(self) -> dict[str, Any]:
         """End what `serve` began."""
-        assert self._serving is not None and self._serving_task is not None
+        assert self._serving is not None
+        assert self._serving_task is not None
         await self._serving.shutdown()
         await self._serving_task
         self._serving = self._serving_task = None
@@ -169,7 +170,7 @@ class Bench:
         return await Client.connect(
             self._address,
             plugins=list(setup.plugins),
-            identity=f"{self._contestant.name}-{os.getpid()}",
+            identity=f"bench-{os.getpid():08d}",
         )
 
     def _worker(self, client: Client, setup: Setup, queue: str) -> Worker:
@@ -194,8 +195,9 @@ class Bench:
         return await asyncio.gather(*(run_one(self._name("run")) for _ in range(runs)))
 
     def _name(self, what: str) -> str:
+        # Names are written into most events: they must be equally long for every contestant.
         self._count += 1
-        return f"{self._contestant.name}-{what}-{os.getpid()}-{self._count}"
+        return f"bench-{what}-{os.getpid():08d}-{self._count:05d}"
 
 
 async def _chain(client: Client, handle: WorkflowHandle[Any, Any]) -> list[WorkflowHistory]:

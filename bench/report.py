@@ -1,0 +1,163 @@
+"""From samples to a table with bars and verdicts."""
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.contestant import ENGINE, FLOOR
+from bench.suite import Samples, Sizes
+
+
+class Verdict(enum.StrEnum):
+    """Whether the engine reaches a bar. `MISSING`: it was not measured, so nobody knows."""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    MISSING = "MISSING"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A limit on the engine: what is judged, and what it may be at most."""
+
+    words: str
+    limit: float
+    judged: Callable[[Samples, str, str], float | None]
+
+    def verdict(self, samples: Samples, measure: str) -> Verdict:
+        """Judge the engine's samples of `measure`."""
+        value = self.judged(samples, measure, ENGINE)
+        if value is None:
+            return Verdict.MISSING
+        return Verdict.PASS if value <= self.limit else Verdict.FAIL
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measure: how it reads, how its values read, and the bar, if it has one."""
+
+    measure: str
+    label: str
+    shown: Callable[[float], str]
+    bar: Bar | None = None
+
+
+def _ratio(samples: Samples, measure: str, name: str) -> float | None:
+    return samples.ratio(measure, name)
+
+
+def _worst(samples: Samples, measure: str, name: str) -> float | None:
+    values = samples.values.get(measure, {}).get(name)
+    return max(values) if values else None
+
+
+def _off_one(samples: Samples, measure: str, name: str) -> float | None:
+    """The worst distance from 1: a turn that grows and a turn that shrinks both count."""
+    values = samples.values.get(measure, {}).get(name)
+    return max(abs(value - 1) for value in values) if values else None
+
+
+def rows(sizes: Sizes, groups: Sequence[str], *, peers: bool) -> list[Row]:
+    """The rows of the table for the measurement groups taken."""
+    n, p = sizes.turns, sizes.peer_turns
+    at_once = f"{sizes.runs} runs at once"
+    made = {
+        "history": [
+            Row(f"history@{n}", f"history, {n} turns", _kilobytes, _times(1.25)),
+            *([Row(f"history@{p}", f"history, {p} turns", _kilobytes)] if peers else []),
+            Row(f"events@{n}", "events a turn", "{:.1f}".format),
+            Row(
+                "growth",
+                f"bytes of turn {sizes.late} / turn {sizes.early}",
+                "{:.3f}".format,
+                Bar("1 ± 0.10", 0.10, _off_one),
+            ),
+        ],
+        "time": [
+            Row("time", f"a turn, {at_once}", _milliseconds, _times(1.3)),
+            Row("cpu", "  worker CPU of it", _milliseconds),
+            Row("queries", f"queries, {at_once}", "{:.0f}".format, Bar("0", 0, _worst)),
+        ],
+        "replay": [
+            Row(f"replay@{n}", f"replay, {n} turns", _milliseconds, _times(1.5)),
+            *([Row(f"replay@{p}", f"replay, {p} turns", _milliseconds)] if peers else []),
+        ],
+        "workers": [
+            Row(
+                "workers",
+                "transcripts that two workers change",
+                "{:.0f}".format,
+                Bar("0", 0, _worst),
+            ),
+            Row("queries of two workers", "  queries of two workers", "{:.0f}".format),
+        ],
+    }
+    return [row for group in groups for row in made[group]]
+
+
+def _times(limit: float) -> Bar:
+    return Bar(f"≤ {limit:g}× floor", limit, _ratio)
+
+
+def _kilobytes(value: float) -> str:
+    return f"{value / 1000:,.0f} kB"
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value * 1000:,.1f} ms"
+
+
+def missed(samples: Samples, table: Sequence[Row]) -> list[str]:
+    """Labels of the bars that the engine does not reach, or that could not be measured."""
+    return [
+        row.label for row in table if row.bar and row.bar.verdict(samples, row.measure) is not Verdict.PASS
+    ]
+
+
+def as_text(samples: Samples, table: Sequence[Row], names: Sequence[str]) -> str:
+    """The table for people: the figure, and its ratio to the floor where the floor has one."""
+    peers = [name for name in names if name not in (FLOOR, ENGINE)]
+    shown = [FLOOR, ENGINE]
+    lines = [["", *shown, "bar", "", *peers]]
+    for row in table:
+        bar = [row.bar.words, row.bar.verdict(samples, row.measure)] if row.bar else ["", ""]
+        cells = [_cell(samples, row, name) for name in shown]
+        lines.append([row.label, *cells, *bar, *(_cell(samples, row, name) for name in peers)])
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    lines.insert(1, ["─" * width for width in widths])
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def _cell(samples: Samples, row: Row, name: str) -> str:
+    value = samples.median(row.measure, name)
+    if value is None:
+        return "failed" if name in samples.failures.get(row.measure, {}) else "–"
+    ratio = samples.ratio(row.measure, name) if name != FLOOR else None
+    judged_as_ratio = row.shown in (_kilobytes, _milliseconds)
+    return row.shown(value) + (f"  {ratio:.2f}×" if ratio and judged_as_ratio else "")
+
+
+def as_json(samples: Samples, table: Sequence[Row], names: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows for programs: SI units (bytes, seconds), medians, ratios and every sample."""
+    return [
+        {
+            "measure": row.measure,
+            "label": row.label.strip(),
+            "bar": row.bar.words if row.bar else None,
+            "verdict": row.bar.verdict(samples, row.measure) if row.bar else None,
+            "contestants": {
+                name: {
+                    "value": samples.median(row.measure, name),
+                    "ratio": samples.ratio(row.measure, name),
+                    "samples": samples.values.get(row.measure, {}).get(name, []),
+                    "failure": samples.failures.get(row.measure, {}).get(name),
+                }
+                for name in names
+            },
+        }
+        for row in table
+    ]
