@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -54,22 +55,25 @@ class Remote:
 async def started(name: str, address: str, *, python: Path | None = None) -> AsyncIterator[Remote]:
     """Run contestant `name` in its own process, under `python` (default: this interpreter).
 
+    Its temporary files are its own too, and end with it.
+
     Raises:
         ContestantFailed: What it needs cannot be imported.
     """
-    process = await asyncio.create_subprocess_exec(
-        str(python or sys.executable), "-m", "bench.process", name, address,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=REPLY_BYTES,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    try:
-        remote = Remote(name, process)
-        await remote.reply()
-        yield remote
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+        process = await asyncio.create_subprocess_exec(
+            str(python or sys.executable), "-m", "bench.process", name, address,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=REPLY_BYTES,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": scratch},
+        )  # fmt: skip
+        try:
+            remote = Remote(name, process)
+            await remote.reply()
+            yield remote
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
