@@ -1,0 +1,410 @@
+"""Start runs and talk to them: thin and typed. Everything here also works with the plain Temporal client.
+
+    run = await start_run(client, agent="guide", prompt="Which module owns retries?")
+    result = await run.result()
+
+Source: shared design, interfaces.md "On the wire", "In Python".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, overload
+from uuid import uuid4
+
+from pydantic import BaseModel, ValidationError
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import ApplicationError, CancelledError, WorkflowAlreadyStartedError
+
+from mainspring.attachments import attachment
+from mainspring.channel import PATIENCE_SECONDS, Channel, server_errors
+from mainspring.feed import follow
+from mainspring.run_errors import (
+    ExchangeFailed,
+    NoWorker,
+    Refused,
+    RunCancelled,
+    RunClosed,
+    RunExists,
+    RunFailed,
+    TooLarge,
+    UnknownRun,
+    Unreachable,
+    Wedged,
+)
+from mainspring.schemas.agent import AgentSpec, BudgetPatch, Overrides
+from mainspring.schemas.base import JsonValue, problems, unwire, wire
+from mainspring.schemas.ledger import Attachment, Entry
+from mainspring.schemas.run import ANSWERED, RunInput, RunResult
+
+__all__ = [
+    "ExchangeFailed",
+    "NoWorker",
+    "Refused",
+    "Run",
+    "RunCancelled",
+    "RunClosed",
+    "RunExists",
+    "RunFailed",
+    "StartOptions",
+    "TooLarge",
+    "UnknownRun",
+    "Unreachable",
+    "Wedged",
+    "attachment",
+    "get_run",
+    "start_run",
+]
+
+TASK_QUEUE = "mainspring"
+WORKFLOW = "AgentRun"
+INPUT_BYTES_MAX = 1_900_000
+PAGE_ENTRIES = 200
+SUMMARY_CHARACTERS = 100
+EVENT_ANSWER_CHARACTERS = 2_048
+
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+
+
+class Run(Generic[T]):
+    """One run, by its id; `T` is the type of its output.
+
+    Every method may raise `UnknownRun` and `Unreachable`; what needs the run's worker (all but `result`,
+    `cancel` and the signals) may raise `NoWorker` and `Wedged`.
+    """
+
+    def __init__(
+        self, client: Client, run_id: str, output: type[BaseModel] | None, patience_seconds: float
+    ) -> None:
+        self._channel = Channel(client, run_id, patience_seconds=patience_seconds)
+        self._client = client
+        self._output = output
+
+    @property
+    def id(self) -> str:
+        """The run's id, which is its workflow id."""
+        return self._channel.id
+
+    @property
+    def channel(self) -> Channel:
+        """The line to the run: plain queries, updates and signals, as patient as the methods here."""
+        return self._channel
+
+    # -- saying something ---------------------------------------------------------------------------------
+
+    async def steer(
+        self, text: str, *, interrupt: bool = False, attachments: Sequence[Attachment] = ()
+    ) -> int:
+        """Words for the exchange under way; with `interrupt`, what is in flight is withdrawn for them.
+
+        Returns: The number that the run gave the message.
+        Raises: TooLarge, RunClosed, Refused.
+        """
+        return await self._say("steer", text, attachments, {"interrupt": True} if interrupt else {})
+
+    async def follow_up(self, text: str, *, attachments: Sequence[Attachment] = ()) -> int:
+        """Words for an exchange of their own, after the one under way.
+
+        Returns: The number that the run gave the message.
+        Raises: TooLarge, RunClosed, Refused.
+        """
+        return await self._say("follow_up", text, attachments, {})
+
+    async def ask(self, text: str, *, attachments: Sequence[Attachment] = ()) -> str:
+        """A follow-up, and the answer of its exchange.
+
+        Raises: ExchangeFailed, TooLarge, RunClosed, Refused.
+        """
+        start = int((await self.state()).get("next_event", 0))
+        number = await self.follow_up(text, attachments=attachments)
+        exchange: int | None = None
+        async with aclosing(self.events(start)) as events:
+            async for event in events:
+                if event["event"] == "ExchangeStarted" and event["accepted"] == number:
+                    exchange = event["exchange"]
+                elif event["event"] == "ExchangeEnded" and event["exchange"] == exchange:
+                    return await self._answer_of(event)
+                elif event["event"] == "Finished":
+                    raise ExchangeFailed(event["outcome"], event.get("code"), event.get("message"))
+        raise ExchangeFailed("unanswered", None, "the run ended before the message was taken up")
+
+    async def interrupt(self) -> None:
+        """End the exchange under way without an answer.
+
+        Raises: RunClosed.
+        """
+        await self._channel.signal("interrupt")
+
+    async def finish(self) -> None:
+        """End the run after what is queued; a conversation waits no longer.
+
+        Raises: RunClosed.
+        """
+        await self._channel.signal("finish")
+
+    async def pause(self) -> None:
+        """Start no new model call or tool call; what is in flight ends.
+
+        Raises: RunClosed.
+        """
+        await self._channel.signal("pause")
+
+    async def resume(self) -> None:
+        """Go on after `pause`.
+
+        Raises: RunClosed.
+        """
+        await self._channel.signal("resume")
+
+    async def cancel(self) -> None:
+        """End the run as cancelled.
+
+        Raises: RunClosed.
+        """
+        await self._channel.cancel()
+
+    async def extend_budget(
+        self,
+        *,
+        turns: int | None = None,
+        tokens: int | None = None,
+        dollars: float | None = None,
+        wall: float | str | None = None,
+        calls: int | None = None,
+    ) -> dict[str, Any]:
+        """Add to the budget's ceilings; `wall` in seconds or as `"10m"`.
+
+        Returns: The new budget.
+        Raises: RunClosed, Refused.
+        """
+        given = {"turns": turns, "tokens": tokens, "dollars": dollars, "wall": wall, "calls": calls}
+        try:
+            more = unwire(BudgetPatch, {key: value for key, value in given.items() if value is not None})
+        except ValidationError as error:
+            raise Refused(f"extend_budget: {problems(error)}") from error
+        return cast(dict[str, Any], await self._channel.update("extend_budget", wire(more)))
+
+    # -- looking ------------------------------------------------------------------------------------------
+
+    async def state(self) -> dict[str, Any]:
+        """Status, exchange, turn, spend, budget left, what is offered, pending and queued, the last text."""
+        return cast(dict[str, Any], await self._channel.query("state"))
+
+    def events(self, from_: int = 0) -> AsyncGenerator[dict[str, Any], None]:
+        """Events from seq `from_`, live and across continue-as-new, until the run has ended.
+
+        While the run is open and has no worker it waits; of a closed run, NoWorker is raised.
+        """
+        return follow(self._channel, from_)
+
+    async def transcript(self, from_: int = 0, limit: int | None = None) -> list[Entry]:
+        """Ledger entries from seq `from_`, all of them or at most `limit`; pages are followed."""
+        entries: list[Entry] = []
+        while limit is None or len(entries) < limit:
+            wanted = PAGE_ENTRIES if limit is None else min(PAGE_ENTRIES, limit - len(entries))
+            window = {"from": from_ + len(entries), "limit": wanted}
+            page = await self._channel.query("transcript", window)
+            if not page:
+                break
+            entries += [unwire(Entry, item) for item in page]
+        return entries
+
+    async def explain(self, turn: int | None = None) -> dict[str, Any]:
+        """Why this offer, this plan, these verdicts, and the request's messages. Default: the newest turn.
+
+        Raises: Refused, when there is no such turn.
+        """
+        return cast(dict[str, Any], await self._channel.query("explain", turn))
+
+    async def catalog(self, digest: str | None = None) -> dict[str, Any]:
+        """Tool definitions that the run works with.
+
+        Raises: Refused, when the run has no catalog of that digest.
+        """
+        return cast(dict[str, Any], await self._channel.query("catalog", digest))
+
+    # -- ending -------------------------------------------------------------------------------------------
+
+    async def result(self) -> RunResult:
+        """Wait for the end, through all continuations.
+
+        Raises: RunFailed, RunCancelled.
+        """
+        handle = self._client.get_workflow_handle(self.id)
+        try:
+            with server_errors(self._client):
+                return unwire(RunResult, await handle.result())
+        except Refused:
+            await self._channel.describe()  # an unknown run has a better error
+            raise
+        except WorkflowFailureError as error:
+            raise _failure(self.id, error.cause) from error
+
+    async def output(self) -> T:
+        """Wait for the end; the output in its type, or the answer where the run has no output.
+
+        Raises: RunFailed, RunCancelled, Refused (the output is not of that type).
+        """
+        result = await self.result()
+        if self._output is None:
+            return cast(T, result.answer if result.output is None else result.output)
+        try:
+            return cast(T, self._output.model_validate(result.output))
+        except ValidationError as error:
+            name = self._output.__name__
+            raise Refused(f"the output of run {self.id!r} is no {name}: {problems(error)}") from error
+
+    async def _say(
+        self, name: str, text: str, attachments: Sequence[Attachment], more: Mapping[str, JsonValue]
+    ) -> int:
+        argument: dict[str, JsonValue] = {"message": text, **more}
+        if attachments:
+            argument["attachments"] = [wire(item) for item in attachments]
+        answer = await self._channel.update(name, argument)
+        return int(answer["accepted"])
+
+    async def _answer_of(self, ended: Mapping[str, Any]) -> str:
+        """The answer of an exchange, whole; its event holds no more than the beginning of a long one."""
+        if ended["outcome"] not in ANSWERED:
+            raise ExchangeFailed(ended["outcome"], ended.get("code"), ended.get("message"))
+        shown = str(ended.get("answer", ""))
+        if len(shown) < EVENT_ANSWER_CHARACTERS or ended.get("entry") is None:
+            return shown
+        entry = (await self.transcript(ended["entry"], 1))[0]
+        handed_over = [call.arguments.get("result") for call in entry.calls]
+        whole = [text for text in (entry.content, *handed_over) if isinstance(text, str)]
+        return next((text for text in whole if text.startswith(shown)), shown)
+
+
+class StartOptions(TypedDict, total=False):
+    """What `start_run` takes beside agent, prompt and output.
+
+    Args:
+        id: The run's id; made from the agent's name without one. An open run of that id is never replaced.
+        task_queue: Where the workers listen; default `mainspring`.
+        lifetime: `single` (default) ends after the first answer; `conversation` waits for follow-ups.
+        attended: Somebody can be asked (default); without, what would need approval is denied.
+        attachments: Images and files that go with the prompt; see `attachment`.
+        criteria: What the answer must meet, checked by the engine.
+        overrides: What this run changes of its agent, as `{"model": "deep", "budgets": {"turns": 40}}`.
+        metadata: Text by name, for whoever looks the run up later.
+        idle_timeout: How long a conversation waits for a follow-up, in seconds or as `"2h"`.
+        patience_seconds: How long the run's methods repeat what fails for a passing reason; default 60.
+    """
+
+    id: str | None
+    task_queue: str
+    lifetime: Literal["single", "conversation"]
+    attended: bool
+    attachments: Sequence[Attachment]
+    criteria: Sequence[JsonValue]
+    overrides: Overrides | Mapping[str, JsonValue] | None
+    metadata: Mapping[str, str] | None
+    idle_timeout: float | str | None
+    patience_seconds: float
+
+
+@overload
+async def start_run(
+    client: Client,
+    *,
+    agent: str | AgentSpec,
+    prompt: str,
+    output: type[M],
+    **options: Unpack[StartOptions],
+) -> Run[M]: ...
+
+
+@overload
+async def start_run(
+    client: Client,
+    *,
+    agent: str | AgentSpec,
+    prompt: str,
+    output: None = None,
+    **options: Unpack[StartOptions],
+) -> Run[JsonValue]: ...
+
+
+async def start_run(
+    client: Client,
+    *,
+    agent: str | AgentSpec,
+    prompt: str,
+    output: type[BaseModel] | None = None,
+    **options: Unpack[StartOptions],
+) -> Run[Any]:
+    """Start a run; it goes on whatever becomes of the caller.
+
+    Args:
+        client: Connected to Temporal; it needs no plugin of ours to start runs.
+        agent: A configured name, or an inline specification.
+        prompt: The first message.
+        output: A pydantic model: the run's output must meet its schema, and `Run.output()` is of it.
+        options: See `StartOptions`.
+
+    Raises: Refused, TooLarge, RunExists, Unreachable. What only a worker can know (an unknown agent or model)
+        ends the run instead, and `Run.result()` raises it.
+    """
+    name = agent if isinstance(agent, str) else "inline"
+    run_id = options.get("id") or f"{name}-{uuid4().hex[:12]}"
+    request = _request(agent, prompt, output, options)
+    try:
+        with server_errors(client):
+            await client.start_workflow(
+                WORKFLOW,
+                wire(request),
+                id=run_id,
+                task_queue=options.get("task_queue", TASK_QUEUE),
+                static_summary=f"{name}: {' '.join(prompt.split())}"[:SUMMARY_CHARACTERS],
+            )
+    except WorkflowAlreadyStartedError as error:
+        raise RunExists(f"a run {run_id!r} is open; choose another id, or talk to that one") from error
+    return Run(client, run_id, output, options.get("patience_seconds", PATIENCE_SECONDS))
+
+
+def get_run(client: Client, id: str, *, patience_seconds: float = PATIENCE_SECONDS) -> Run[JsonValue]:
+    """A run that was started before, by its id. Whether it exists is found out by the first call."""
+    return Run(client, id, None, patience_seconds)
+
+
+def _request(
+    agent: str | AgentSpec, prompt: str, output: type[BaseModel] | None, options: StartOptions
+) -> RunInput:
+    """The run's argument, checked here as far as it can be.
+
+    Raises: Refused, TooLarge.
+    """
+    sent = ("lifetime", "attended", "attachments", "criteria", "metadata", "idle_timeout")
+    told = cast(dict[str, Any], options)
+    given = {key: told[key] for key in sent if told.get(key) is not None}
+    overrides = options.get("overrides") or {}
+    plain = wire(overrides) if isinstance(overrides, Overrides) else dict(overrides)
+    if output is not None:
+        plain["output_schema"] = output.model_json_schema()
+    try:
+        request = RunInput.model_validate(given | {"agent": agent, "prompt": prompt, "overrides": plain})
+    except ValidationError as error:
+        raise Refused(problems(error)) from error
+    size = len(json.dumps(wire(request), ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    if size > INPUT_BYTES_MAX:
+        raise TooLarge(
+            f"prompt, attachments and overrides: {size} bytes; at most {INPUT_BYTES_MAX} start a run"
+        )
+    return request
+
+
+def _failure(run_id: str, cause: BaseException) -> RunFailed:
+    """What a failed workflow says, in our words."""
+    details = cause.details if isinstance(cause, ApplicationError | CancelledError) else ()
+    try:
+        result = unwire(RunResult, details[0]) if details else None
+    except ValidationError:
+        result = None
+    if isinstance(cause, CancelledError):
+        return RunCancelled(f"run {run_id!r} was cancelled", result)
+    told = cause.message if isinstance(cause, ApplicationError) else str(cause)
+    return RunFailed(f"run {run_id!r} ended without an answer: {told}", result)
