@@ -23,8 +23,9 @@ __all__ = [
     "ToolSource",
 ]
 
-ToolSource = Literal["builtin", "python", "activity", "mcp"]
-"""Where a call goes. `activity` is a foreign one: its result is any JSON, not a `ToolOutcome`."""
+ToolSource = Literal["builtin", "python", "activity", "mcp", "intrinsic"]
+"""Where a call goes. `activity` is a foreign one: its result is any JSON, not a `ToolOutcome`; `intrinsic` is
+served by the loop itself and never dispatched."""
 
 Effects = Literal["none", "read", "write", "external"]
 

@@ -1,0 +1,79 @@
+"""The payload converter: pydantic values, and two bounds that keep a run from being parked for ever.
+
+A payload that cannot be decoded, or is larger than the server takes, would fail the workflow task again and
+again. Here it becomes a typed error that fails what it belongs to.
+
+Source: shared design, temporal-facts.md 3, 4.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import temporalio.api.common.v1
+from temporalio.contrib.pydantic import PydanticPayloadConverter
+from temporalio.converter import DataConverter, DefaultPayloadConverter
+from temporalio.exceptions import ApplicationError
+
+from mainspring.schemas.errors import INVALID_PAYLOAD, PAYLOAD_TOO_LARGE
+
+__all__ = ["PAYLOAD_BYTES_MAX", "MainspringPayloadConverter", "data_converter"]
+
+PAYLOAD_BYTES_MAX = 1_900_000
+"""Short of the server's 2 MiB, which leaves room for a codec's overhead."""
+
+
+class MainspringPayloadConverter(PydanticPayloadConverter):
+    """Pydantic JSON with bounds."""
+
+    def to_payloads(self, values: Sequence[Any]) -> list[temporalio.api.common.v1.Payload]:
+        """Encode.
+
+        Raises: ApplicationError(PayloadTooLarge), not retryable, above 1.9 MB for one value.
+        """
+        payloads = super().to_payloads(values)
+        for payload in payloads:
+            size = payload.ByteSize()
+            if size > PAYLOAD_BYTES_MAX:
+                raise ApplicationError(
+                    f"a payload has {size} bytes; at most {PAYLOAD_BYTES_MAX} can be stored",
+                    type=PAYLOAD_TOO_LARGE,
+                    non_retryable=True,
+                )
+        return payloads
+
+    def from_payloads(
+        self,
+        payloads: Sequence[temporalio.api.common.v1.Payload],
+        type_hints: list[type] | None = None,
+    ) -> list[Any]:
+        """Decode.
+
+        Raises: ApplicationError(InvalidPayload), not retryable, for what is not readable or of another type.
+        """
+        try:
+            return super().from_payloads(payloads, type_hints)
+        except ApplicationError:
+            raise
+        except Exception as error:
+            reason = " ".join(str(error).split())[:300]
+            raise ApplicationError(
+                f"a payload cannot be decoded: {type(error).__name__}: {reason}",
+                type=INVALID_PAYLOAD,
+                non_retryable=True,
+            ) from error
+
+
+def data_converter(given: DataConverter | None) -> DataConverter:
+    """The user's data converter with our payload converter in place of the default one.
+
+    A codec and a failure converter of the user's stay. A payload converter of the user's own stays too: it
+    must then carry plain JSON, which is all that our payloads are.
+    """
+    if given is None:
+        return DataConverter(payload_converter_class=MainspringPayloadConverter)
+    if given.payload_converter_class in (DefaultPayloadConverter, PydanticPayloadConverter):
+        return dataclasses.replace(given, payload_converter_class=MainspringPayloadConverter)
+    return given

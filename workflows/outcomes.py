@@ -1,0 +1,65 @@
+"""How an exchange and a run end.
+
+Pure. Source: shared design, loop.md "Outcomes".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mainspring.schemas.base import JsonValue
+from mainspring.schemas.run import ANSWERED, CODES, Outcome, RunResult, Spend
+from mainspring.schemas.tools import BlobRef
+from mainspring.workflows.values import clip, preview
+
+__all__ = ["Ending", "result_of", "sentence"]
+
+PARTIAL_BYTES = 16_384
+MESSAGE_CHARACTERS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an exchange ended. `entry` is the ledger entry that holds the answer."""
+
+    outcome: Outcome
+    answer: str | None = None
+    output: JsonValue = None
+    message: str | None = None
+    entry: int | None = None
+    answer_blob: BlobRef | None = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether it ended with an answer."""
+        return self.outcome in ANSWERED
+
+    @property
+    def code(self) -> str | None:
+        """The outcome's code."""
+        return CODES.get(self.outcome)
+
+
+def result_of(
+    ending: Ending, *, partial: str, spend: Spend, exchanges: int, unanswered: tuple[str, ...] = ()
+) -> RunResult:
+    """The result of a run that ends so; bounded, whatever the model wrote."""
+    return RunResult(
+        outcome=ending.outcome,
+        code=ending.code,
+        answer=ending.answer,
+        output=ending.output,
+        partial="" if ending.answered else preview(partial, limit=PARTIAL_BYTES),
+        message=None if ending.message is None else clip(ending.message, MESSAGE_CHARACTERS),
+        spend=spend,
+        exchanges=exchanges,
+        answer_blob=ending.answer_blob,
+        unanswered=tuple(clip(text, 200) for text in unanswered[:50]),
+    )
+
+
+def sentence(ending: Ending) -> str:
+    """One line for a failure's message: outcome, code, and what is known."""
+    code = f" ({ending.code})" if ending.code else ""
+    told = f": {clip(ending.message, 500)}" if ending.message else ""
+    return f"{ending.outcome}{code}{told}"
