@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import sys
+import threading
 from typing import Any, TextIO
 
 from bench.contestant import load
@@ -17,10 +18,24 @@ COMMANDS = frozenset({"time", "history", "replay", "serve", "rest", "digests"})
 
 
 async def obey(bench: Bench, commands: TextIO, replies: TextIO) -> None:
-    """Execute commands one by one until there are no more; a failure is a reply, not the end."""
-    while line := await asyncio.to_thread(commands.readline):
-        command = json.loads(line)
+    """Execute commands one by one, for ever; a failure is a reply, not the end.
+
+    The end of the commands ends the process, at once and in the middle of a command: the parent
+    has gone, perhaps killed, and a measurement must not outlive it.
+    """
+    lines: asyncio.Queue[str] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    threading.Thread(target=_read, args=(commands, loop, lines), daemon=True).start()
+    while True:
+        command = json.loads(await lines.get())
         _say(replies, await _execute(bench, command.pop("do"), command))
+
+
+def _read(commands: TextIO, loop: asyncio.AbstractEventLoop, lines: "asyncio.Queue[str]") -> None:
+    for line in commands:
+        loop.call_soon_threadsafe(lines.put_nowait, line)
+    # Not sys.exit: an interpreter that ran a worker can crash while it shuts down.
+    os._exit(0)
 
 
 async def _execute(bench: Bench, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -49,7 +64,7 @@ def _say(replies: TextIO, reply: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Load the contestant, say so, and obey. Never returns."""
+    """Load the contestant, say so, and obey until the parent has gone."""
     name, address = sys.argv[1:]
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints must not end up among the replies
@@ -60,8 +75,6 @@ def main() -> None:
     else:
         _say(replies, {"ready": name})
         asyncio.run(obey(bench, sys.stdin, replies))
-    # An interpreter that ran a worker can crash while it shuts down; nothing is left to clean up.
-    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -99,6 +99,8 @@ class Suite:
     async def replay(self) -> None:
         """Replay what `history` recorded."""
         for turns in self._lengths():
+            failed = self.samples.failures[f"history@{turns}"]
+            self.samples.failures[f"replay@{turns}"].update(failed)
             for name in self._interleaved(self._runners(turns)):
                 await self._try(f"replay@{turns}", name, self._replay_of(name, turns))
 
