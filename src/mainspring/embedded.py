@@ -35,7 +35,7 @@ from temporalio.service import RPCError
 
 from mainspring.errors import MainspringError
 
-__all__ = ["SEARCH_ATTRIBUTES", "EmbeddedError", "Server", "binary", "embedded", "free_port"]
+__all__ = ["SEARCH_ATTRIBUTES", "EmbeddedError", "Server", "binary", "embedded", "free_port", "running"]
 
 START_SECONDS = 30.0
 ANSWER_SECONDS = 2.0
@@ -119,6 +119,13 @@ async def embedded(
         elif owner:
             held.callback(_end, running.pid, lambda: _runs(running.pid, spot.database))
         yield running
+
+
+def running(state_dir: Path) -> Server | None:
+    """The server that some process of this machine has started for that state directory, if it is alive."""
+    spot = _Spot(state_dir.resolve(), in_memory=False)
+    found = _recorded(spot)
+    return found if found is not None and _runs(found.pid, spot.database) else None
 
 
 def binary() -> str:

@@ -1,0 +1,145 @@
+"""The worker process: `mainspring worker`, `python worker.py`.
+
+It serves the task queue of its configuration until SIGTERM or SIGINT, lets what is in flight end, and then
+ends the process deliberately: an interpreter that shuts down after a worker ran may crash, and an exit status
+must not depend on it.
+
+Exit status: 0 stopped as asked, 2 the configuration is wrong, 3 no server.
+
+Source: shared design, temporal-facts.md 7, 14; dependencies.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import NoReturn
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from mainspring import config
+from mainspring.connect import connect, place
+from mainspring.errors import MainspringError
+from mainspring.plugin import MainspringPlugin
+from mainspring.run_errors import Unreachable
+
+__all__ = [
+    "end_process",
+    "exit_status",
+    "main",
+    "make_worker",
+    "plugin_of",
+    "serving",
+    "stop_requested",
+    "work",
+]
+
+GRACEFUL_SECONDS = 30.0
+HEARTBEAT_SECONDS = 0.5
+"""Live text is seen as often as heartbeats leave the worker."""
+
+
+def main() -> NoReturn:
+    """Serve until told to stop; ends the process."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        asyncio.run(work(None))
+        status = 0
+    except MainspringError as error:
+        print(f"mainspring worker: {error}", file=sys.stderr)
+        status = exit_status(error)
+    except KeyboardInterrupt:
+        status = 130
+    end_process(status)
+
+
+async def work(config_file: Path | None) -> None:
+    """Serve the task queue of a configuration until SIGTERM or SIGINT.
+
+    Raises: ConfigError, Unreachable.
+    """
+    plugin = plugin_of(config_file)
+    client = await connect(place(Path(plugin.config.state_dir)), [plugin])
+    stop = stop_requested()
+    async with serving(client, plugin) as worker:
+        address = client.service_client.config.target_host
+        log = logging.getLogger("mainspring.worker")
+        log.info("serving task queue %r at %s, namespace %r", worker.task_queue, address, client.namespace)
+        await stop.wait()
+        log.info("stopping; what is in flight has %.0f s to end", GRACEFUL_SECONDS)
+
+
+def plugin_of(config_file: Path | None) -> MainspringPlugin:
+    """The plugin of a configuration file, or of the one that is found without a name.
+
+    Modules of tools are imported from the file's folder, so it joins the import path.
+
+    Raises: ConfigError.
+    """
+    file = config_file or config.find()
+    folder = str(file.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return MainspringPlugin.from_file(file)
+
+
+def make_worker(
+    client: Client, plugin: MainspringPlugin, *, graceful_seconds: float = GRACEFUL_SECONDS
+) -> Worker:
+    """A worker for the plugin's task queue. The client must have been connected with the plugin."""
+    throttle = timedelta(seconds=HEARTBEAT_SECONDS)
+    return Worker(
+        client,
+        task_queue=plugin.config.task_queue,
+        max_heartbeat_throttle_interval=throttle,
+        default_heartbeat_throttle_interval=throttle,
+        graceful_shutdown_timeout=timedelta(seconds=graceful_seconds),
+    )
+
+
+@asynccontextmanager
+async def serving(
+    client: Client, plugin: MainspringPlugin, *, graceful_seconds: float = GRACEFUL_SECONDS
+) -> AsyncIterator[Worker]:
+    """Serve for as long as the block runs; a worker that fails for good ends the block with its error."""
+    async with make_worker(client, plugin, graceful_seconds=graceful_seconds) as worker:
+        yield worker
+
+
+def stop_requested() -> asyncio.Event:
+    """Set by the first SIGTERM or SIGINT; the second one ends the process at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def ask(number: signal.Signals) -> None:
+        if stop.is_set():
+            end_process(128 + number)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ask, number)
+    return stop
+
+
+def exit_status(error: MainspringError) -> int:
+    """What an error means to a script."""
+    return 3 if isinstance(error, Unreachable) else 2
+
+
+def end_process(status: int) -> NoReturn:
+    """End now, with everything written and without the interpreter's own shutdown."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            status = status or 1  # nobody reads any more
+    os._exit(status)
