@@ -257,7 +257,7 @@ class Asked:
 
     @property
     def switched(self) -> list[JsonValue]:
-        """Gates switched to what this version cannot do: on where there is none, off where one is always on."""
+        """Gates switched to what this version cannot do: on where none is, off where one is always on."""
         return [
             f"{name}: {'on' if on else 'off'}"
             for name, on in sorted(self.spec.gates.switches.items())
