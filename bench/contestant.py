@@ -36,15 +36,17 @@ class Contestant:
         workflow_type: Name of the workflow that runs the script.
         model_activity: Activity type of a model call. In a history it opens each turn.
         prepare: Turns → setup. Called once for each operation; may read and write temporary files.
-        transcript: Asks a finished run for its transcript, without what names the run or the time.
-            None: this contestant has no transcript to compare.
+        transcript: Asks a finished run for its transcript, without what names the run or the time;
+            returns it with the number of queries that took. None: nothing to compare.
     """
 
     name: str
     workflow_type: str
     model_activity: str
     prepare: Callable[[int], Setup]
-    transcript: Callable[[WorkflowHandle[Any, Any]], Awaitable[object]] | None = field(default=None)
+    transcript: Callable[[WorkflowHandle[Any, Any]], Awaitable[tuple[list[Any], int]]] | None = field(
+        default=None
+    )
 
 
 def load(name: str) -> Contestant:

@@ -56,14 +56,17 @@ def _configuration(folder: Path, turns: int) -> dict[str, Any]:
     }
 
 
-async def _transcript(handle: WorkflowHandle[Any, Any]) -> object:
+async def _transcript(handle: WorkflowHandle[Any, Any]) -> tuple[list[Any], int]:
     """The ledger's entries, with call ids numbered by first appearance: they may name the run."""
     entries: list[dict[str, Any]] = []
+    queries = 0
     while True:
-        page = await handle.query("transcript", {"from": len(entries), "limit": PAGE_ENTRIES})
+        window = {"from": len(entries), "limit": PAGE_ENTRIES}
+        page: list[dict[str, Any]] = await handle.query("transcript", window)
+        queries += 1
         entries += page
-        if len(page) < PAGE_ENTRIES:
-            return _anonymous(entries)
+        if not page:  # a short page is no sign of the end: pages are bounded in bytes too
+            return _anonymous(entries), queries
 
 
 def _anonymous(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -5,7 +5,6 @@ and runs its client, its worker and its activities in one process.
 """
 
 import asyncio
-import collections
 import hashlib
 import json
 import os
@@ -135,7 +134,7 @@ class Bench:
         """Work on somebody else's queue until `rest`; returns this worker's `identity`."""
         setup = self._contestant.prepare(turns)
         client = await self._connect(setup)
-        self._serving = self._worker(client, setup, queue)
+        self._serving = self._worker(client, setup, queue, spread=True)
         self._serving_task = asyncio.create_task(self._serving.run())
         return {"identity": client.identity}
 
@@ -151,20 +150,23 @@ class Bench:
     async def digests(self, *, turns: int, runs: int, queue: str) -> dict[str, Any]:
         """Run the script `runs` times at once and digest the transcript of each.
 
-        Returns: `digests` in the order of the runs, and `activities`: how many activities each
-            worker identity executed, which shows whether a second worker took part.
+        Returns: `digests` and `entries` (their number) in the order of the runs; `own_queries`,
+            made to read the transcripts; `workers`: how many executed activities of each run.
         """
         transcript = self._contestant.transcript
         assert transcript is not None, f"{self._contestant.name} has no transcripts"
         setup = self._contestant.prepare(turns)
         client = await self._connect(setup)
-        async with self._worker(client, setup, queue):
+        async with self._worker(client, setup, queue, spread=True):
             handles = await self._run_all(client, setup, queue, runs)
-            made = [_digest(await transcript(handle)) for handle in handles]
-        tally: collections.Counter[str] = collections.Counter()
-        for handle in handles:
-            tally.update(_identities(await _chain(client, handle)))
-        return {"digests": made, "activities": dict(tally)}
+            read = [await transcript(handle) for handle in handles]
+        workers = [set(_identities(await _chain(client, handle))) for handle in handles]
+        return {
+            "digests": [_digest(entries) for entries, _ in read],
+            "entries": [len(entries) for entries, _ in read],
+            "own_queries": sum(queries for _, queries in read),
+            "workers": [len(identities) for identities in workers],
+        }
 
     async def _connect(self, setup: Setup) -> Client:
         return await Client.connect(
@@ -173,12 +175,18 @@ class Bench:
             identity=f"bench-{os.getpid():08d}",
         )
 
-    def _worker(self, client: Client, setup: Setup, queue: str) -> Worker:
+    def _worker(self, client: Client, setup: Setup, queue: str, *, spread: bool = False) -> Worker:
+        """A worker. `spread`: activities go to whoever polls, not to the worker that asked for them.
+
+        By default the SDK hands a run's activities to the worker that holds the run, so two workers
+        would share the runs but hardly any run would be shared between them.
+        """
         return Worker(
             client,
             task_queue=queue,
             workflows=setup.workflows,
             activities=setup.activities,
+            disable_eager_activity_execution=spread,
             **WORKER_SETTINGS,
         )
 

@@ -22,6 +22,7 @@ from temporalio.service import RPCError
 
 START_SECONDS = 30.0
 STOP_SECONDS = 5.0
+CONTROL_QUERIES = 3
 # The embedded server has one shard, and its default of 20 polls a second would cap a single run at
 # about 10 turns a second: the benchmark would measure that cap.
 DYNAMIC_CONFIG = {
@@ -42,13 +43,18 @@ class Server:
     metrics_url: str
 
     def requests(self, operation: str) -> int:
-        """How many requests of one gRPC operation, "QueryWorkflow" say, the frontend has served."""
+        """How many requests of one gRPC operation, "QueryWorkflow" say, the frontend has served.
+
+        Read from the count of a latency histogram, failed requests included: that is up to date,
+        while the server's plain counters are published once a second, and a look right after the
+        work would miss its end.
+        """
         with urllib.request.urlopen(self.metrics_url, timeout=10) as response:
             text = response.read().decode()
         return sum(
             int(float(line.rsplit(" ", 1)[1]))
             for line in text.splitlines()
-            if line.startswith(("service_requests{", "service_requests_total{"))
+            if line.startswith("service_latency_count{")
             and f'operation="{operation}"' in line
             and 'service_name="frontend"' in line
         )
@@ -59,7 +65,8 @@ async def embedded() -> AsyncIterator[Server]:
     """Serve an empty, in-memory Temporal on free local ports for as long as the block runs.
 
     Raises:
-        ServerFailed: No server binary, or it did not come up within `START_SECONDS`.
+        ServerFailed: No server binary, it did not come up within `START_SECONDS`, or it does not
+            count requests.
     """
     port, metrics_port = _free_ports(2)
     with tempfile.TemporaryFile() as log:  # not a pipe: nobody would empty it
@@ -71,8 +78,10 @@ async def embedded() -> AsyncIterator[Server]:
             preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
         try:
-            await _until_ready(process, f"127.0.0.1:{port}", log)
-            yield Server(f"127.0.0.1:{port}", f"http://127.0.0.1:{metrics_port}/metrics")
+            client = await _until_ready(process, f"127.0.0.1:{port}", log)
+            server = Server(f"127.0.0.1:{port}", f"http://127.0.0.1:{metrics_port}/metrics")
+            await _check_counting(server, client)
+            yield server
         finally:
             _stop(process)
 
@@ -115,8 +124,22 @@ async def _until_ready(process: "subprocess.Popen[bytes]", address: str, log: Bi
         except (RPCError, RuntimeError):
             await asyncio.sleep(0.1)
         else:
-            return
+            return client
     raise ServerFailed(f"no answer from {address} within {START_SECONDS:.0f} s")
+
+
+async def _check_counting(server: Server, client: Client) -> None:
+    """Make queries whose number is known and see them counted.
+
+    A count that reads 0 whatever happens would pass the bar "no queries" for ever.
+    """
+    before = server.requests("QueryWorkflow")
+    for _ in range(CONTROL_QUERIES):
+        with contextlib.suppress(RPCError):  # there is no such workflow; the query counts all the same
+            await client.get_workflow_handle("bench-control").query("none")
+    counted = server.requests("QueryWorkflow") - before
+    if counted != CONTROL_QUERIES:
+        raise ServerFailed(f"the server counted {counted} of {CONTROL_QUERIES} queries")
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:

@@ -203,10 +203,14 @@ class Suite:
                 await second.ask("serve", queue="bench-two-workers", turns=what["turns"])
                 asked = self._server.requests("QueryWorkflow")
                 shared = await remote.ask("digests", queue="bench-two-workers", **what)
-                queries = self._server.requests("QueryWorkflow") - asked
+                queries = self._server.requests("QueryWorkflow") - asked - shared["own_queries"]
                 await second.ask("rest")
-            if len(shared["activities"]) != 2:
-                raise ContestantFailed(f"one worker did it all: {shared['activities']}")
+            # The directive, a reply and an observation a turn, the answer: fewer would compare equal too.
+            expected = 2 * self._sizes.timed_turns + 2
+            if set(alone["entries"] + shared["entries"]) != {expected}:
+                raise ContestantFailed(f"transcripts of {shared['entries']} entries, not {expected}")
+            if set(alone["workers"]) != {1} or set(shared["workers"]) != {2}:
+                raise ContestantFailed(f"runs were not spread over two workers: {shared['workers']}")
             differ = sum(one != two for one, two in zip(alone["digests"], shared["digests"], strict=True))
             return {"workers": float(differ), "queries of two workers": float(queries)}
 
