@@ -46,6 +46,9 @@ __all__ = [
 RETRY_AFTER_MAX_SECONDS: Final = 300.0
 """A provider that asks for more is waited for this long, and the message says so."""
 
+TEXT_READ: Final = 20_000
+"""Characters of a provider's error that are looked at."""
+
 _RETRYABLE = frozenset({MODEL_RATE_LIMITED, MODEL_UNAVAILABLE})
 
 _WORDS: Final[dict[int, str]] = {
@@ -72,12 +75,10 @@ _CONTEXT = re.compile(
     r"|input length and .?max_tokens.? exceed",
     re.IGNORECASE,
 )
-_QUOTA = re.compile(
-    r"insufficient_quota|billing|credit balance|exceeded your current quota|payment", re.IGNORECASE
-)
-_POLICY = re.compile(
-    r"content_filter|content_policy|responsible.?ai|safety_violation|moderation|flagged_input", re.IGNORECASE
-)
+_QUOTA_CODE = re.compile(r"insufficient_quota|billing|spend_limit|usage_limit|credit_balance", re.IGNORECASE)
+_QUOTA_TEXT = re.compile(r"credit balance is too low", re.IGNORECASE)
+_POLICY_CODE = re.compile(r"content_filter|content_policy|responsible.?ai|safety|moderation", re.IGNORECASE)
+_POLICY_TEXT = re.compile(r"content management policy|blocked by content filtering policy", re.IGNORECASE)
 _OVERLOADED = re.compile(r"overloaded", re.IGNORECASE)
 _WINDOW = re.compile(
     r"(?:maximum context length (?:is|of)|context (?:window|size|length) (?:is|of)|tokens? >|maximum of)\s*"
@@ -102,8 +103,7 @@ def answered(
 
     `text` is the provider's own; it is read to tell what happened, and never repeated.
     """
-    words = f"{code or ''} {kind or ''} {text[:20_000]}"
-    type_, summary = _classify(status, words)
+    type_, summary = _classify(status, f"{code or ''} {kind or ''}", text[:TEXT_READ])
     shown = [identifier for item in (code, kind, parameter) if (identifier := _identifier(item))]
     message = f"provider {provider} answered {status} ({summary})"
     if shown:
@@ -114,20 +114,25 @@ def answered(
     return _error(type_, message, delay=delay, asked=retry_after, details=details)
 
 
-def _classify(status: int, words: str) -> tuple[str, str]:
-    """Type and summary; what the words say outranks the status, since overflow also comes as a 500."""
-    if status != 429 and _CONTEXT.search(words):
+def _classify(status: int, codes: str, text: str) -> tuple[str, str]:
+    """Type and summary; what the words say outranks the status, since overflow also comes as a 500.
+
+    Codes are trusted more than text, which may quote the prompt, or speak of quotas where a rate is meant.
+    """
+    if status != 429 and (_CONTEXT.search(codes) or _CONTEXT.search(text)):
         return MODEL_CONTEXT_EXCEEDED, "the request is longer than the model's context window"
-    if status < 500 and _POLICY.search(words):
+    if status < 500 and (_POLICY_CODE.search(codes) or _POLICY_TEXT.search(text)):
         return MODEL_REFUSED, "refused by the provider's policy"
-    if status < 500 and (status == 402 or _QUOTA.search(words)):
+    if status < 500 and (status == 402 or _QUOTA_CODE.search(codes) or _QUOTA_TEXT.search(text)):
         return MODEL_REJECTED, "quota spent"
     if status == 413:
         return MODEL_CONTEXT_EXCEEDED, "the request is too large"
     if status == 429:
         return MODEL_RATE_LIMITED, "rate limited"
     if status >= 500 or status in (408, 409, 425):
-        summary = "overloaded" if _OVERLOADED.search(words) else _WORDS.get(status, "server error")
+        summary = (
+            "overloaded" if _OVERLOADED.search(f"{codes} {text}") else _WORDS.get(status, "server error")
+        )
         return MODEL_UNAVAILABLE, summary
     return MODEL_REJECTED, _WORDS.get(status, "rejected")
 
@@ -141,7 +146,7 @@ def _identifier(value: object) -> str | None:
 
 def window_in(text: str) -> int | None:
     """The context window, in tokens, that a provider's error names."""
-    found = _WINDOW.search(text[:20_000])
+    found = _WINDOW.search(text[:TEXT_READ])
     return int(re.sub(r"[,_]", "", found[1])) if found else None
 
 

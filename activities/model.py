@@ -8,8 +8,10 @@ Source: shared design, context.md "The transcript by reference"; loop.md "Live t
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import ValidationError
@@ -29,6 +31,7 @@ from mainspring.schemas.base import problems, wire
 
 if TYPE_CHECKING:
     from mainspring.activities.blobs import BlobStore
+    from mainspring.activities.providers import Providers
 
 __all__ = ["ModelActivity"]
 
@@ -74,6 +77,7 @@ class ModelActivity:
         self._setups = Setups(blobs)
         self._projections = Projections()
         self._models: OrderedDict[tuple[str, int], ChatModel] = OrderedDict()
+        self._providers: Providers | None = None
 
     @activity.defn(name="mainspring.call_model")
     async def call_model(self, request: ModelRequest) -> dict[str, Any]:
@@ -104,13 +108,14 @@ class ModelActivity:
             call=request.call,
             attempt=info.attempt,
         )
-        raw = await self._model(setup, request.model).answer(asked, pulse)
+        model = await self._model(setup, request.model)
+        raw = await model.answer(asked, pulse)
         reply = await read_reply(raw, setup, asked.offer, self._blobs, pulse.first_token_ms)
         if reply.usage is None or pulse.carried is None:
             return reply
         return reply.model_copy(update={"usage": added(pulse.carried, reply.usage)})
 
-    def _model(self, setup: Setup, index: int) -> ChatModel:
+    async def _model(self, setup: Setup, index: int) -> ChatModel:
         """The model to ask: the armed one, or a fallback of it.
 
         Raises: ApplicationError(MODEL_MISCONFIGURED).
@@ -120,17 +125,19 @@ class ModelActivity:
         if model is None:
             if index >= len(setup.armed.models):
                 raise faults.misconfigured(f"the run has {len(setup.armed.models)} models, asked for {index}")
-            model = self._models[key] = self._made(setup.armed.models[index], setup)
+            model = self._models[key] = await self._made(setup.armed.models[index], setup)
             if len(self._models) > MODELS_MAX:
                 self._models.popitem(last=False)
         return model
 
-    def _made(self, spec: ModelSpec, setup: Setup) -> ChatModel:
+    async def _made(self, spec: ModelSpec, setup: Setup) -> ChatModel:
         if spec.script is not None:
             try:
                 return ScriptedModel(spec)
             except ValidationError as error:
                 raise faults.misconfigured(f"the script of {spec.name}: {problems(error)}") from None
-        from mainspring.activities.providers import ProviderModel  # a second to import: only when it is asked
-
-        return ProviderModel(spec, setup.armed.spec.settings, self._blobs)
+        if self._providers is None:
+            # A second to import, and only when such a model is asked: not at start, not on the event loop.
+            module = await asyncio.to_thread(import_module, "mainspring.activities.providers")
+            self._providers = self._providers or module.Providers(self._blobs)
+        return self._providers.model(spec, setup.armed.spec.settings)
