@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ from mainspring.activities.functions import (
 )
 from mainspring.activities.mcp import McpServers
 from mainspring.activities.outcomes import failure, limit_of, settle
-from mainspring.activities.transcript import ProcessCache, split_id
+from mainspring.activities.transcript import ProcessCache
 from mainspring.schemas.base import JsonValue, wire
 from mainspring.schemas.errors import TOOL_FORBIDDEN, TOOL_UNREACHABLE
 from mainspring.schemas.mcp import McpServerSpec
@@ -49,10 +50,13 @@ CALL_TOOL = "mainspring.call_tool"
 NOT_FOUND = "NotFoundError"
 """Error type of an activity type that nobody here serves, spelt as Temporal spells it; not retryable."""
 
+BEAT_SECONDS_MAX = 1.0
 MESSAGE_MAX = 2_000
 OVERTIME_SECONDS = 1.0
 RETRY_AFTER_MAX = 3_600.0
 DETAIL_MAX = 2_000
+
+_CALL_ID = re.compile(r"[0-9a-f]{8}-\d+")
 
 Body = Callable[[ToolContext], Awaitable[Any]]
 
@@ -199,13 +203,9 @@ class Toolbox:
         return wire(outcome)
 
     def _remember(self, info: activity.Info, outcome: ToolOutcome) -> None:
-        if info.workflow_id is None:
-            return
-        try:
-            split_id(info.activity_id)
-        except ValueError:
-            return  # not a call of an agent run
-        self._cache.put(info.workflow_id, info.activity_id, outcome)
+        # Any workflow may call a tool as an activity; only a call of an agent run is asked for later.
+        if info.workflow_id is not None and _CALL_ID.fullmatch(info.activity_id):
+            self._cache.put(info.workflow_id, info.activity_id, outcome)
 
 
 async def _judged(body: Body, context: ToolContext, timeout: timedelta | None) -> Any:
@@ -241,10 +241,13 @@ def _text(error: Exception) -> str:
 
 
 class _Beats:
-    """Heartbeats of one call while it runs, at a third of the time-out; without a time-out, none."""
+    """Heartbeats of one call while it runs, every second or more often; without a time-out, none.
+
+    A cancellation is delivered with the answer to a heartbeat: whoever interrupts waits about this long.
+    """
 
     def __init__(self, timeout: timedelta | None) -> None:
-        self._every = None if timeout is None else timeout.total_seconds() / 3
+        self._every = None if timeout is None else min(timeout.total_seconds() / 3, BEAT_SECONDS_MAX)
         self._details: tuple[JsonValue, ...] = ()
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None

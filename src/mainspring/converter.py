@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import temporalio.api.common.v1
 from temporalio.contrib.pydantic import PydanticPayloadConverter
-from temporalio.converter import DataConverter, DefaultPayloadConverter
+from temporalio.converter import CompositePayloadConverter, DataConverter, DefaultPayloadConverter
 from temporalio.exceptions import ApplicationError
 
 from mainspring.schemas.errors import INVALID_PAYLOAD, PAYLOAD_TOO_LARGE
@@ -25,8 +25,18 @@ PAYLOAD_BYTES_MAX = 1_900_000
 """Short of the server's 2 MiB, which leaves room for a codec's overhead."""
 
 
-class MainspringPayloadConverter(PydanticPayloadConverter):
-    """Pydantic JSON with bounds."""
+_SHARED: Final = tuple(PydanticPayloadConverter().converters.values())
+
+
+class MainspringPayloadConverter(CompositePayloadConverter):
+    """Pydantic JSON with bounds.
+
+    The SDK makes a converter anew for every payload of a workflow task. All of ours share one set of encoding
+    converters, and with it pydantic's compiled adapters; making them anew is a third of a turn's time.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(*_SHARED)
 
     def to_payloads(self, values: Sequence[Any]) -> list[temporalio.api.common.v1.Payload]:
         """Encode.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ __all__ = ["PASSED_THROUGH", "MainspringPlugin"]
 
 PASSED_THROUGH: tuple[str, ...] = (
     "mainspring.schemas",
+    "mainspring.converter",
     *(
         f"mainspring.workflows.{name}"
         for name in (
@@ -59,6 +61,13 @@ PASSED_THROUGH: tuple[str, ...] = (
     "typing_inspection",
 )
 """Pure modules, shared with the sandbox; `agent_run` and `shell` stay in it."""
+
+HEARTBEAT_THROTTLE = timedelta(seconds=0.5)
+"""Live text is seen, and a cancellation arrives, within about this time."""
+_USUAL_THROTTLE = {
+    "max_heartbeat_throttle_interval": timedelta(seconds=60),
+    "default_heartbeat_throttle_interval": timedelta(seconds=30),
+}
 
 
 class MainspringPlugin(SimplePlugin):
@@ -101,6 +110,9 @@ class MainspringPlugin(SimplePlugin):
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Add workflows and activities to the worker."""
         config = super().configure_worker(config)
+        for name, usual in _USUAL_THROTTLE.items():
+            if config.get(name) in (None, usual):
+                config[name] = HEARTBEAT_THROTTLE  # type: ignore[literal-required]
         activities: list[Callable[..., Any]] = list(config.get("activities") or ())
         config["activities"] = self.services.beside(activities)
         return config
