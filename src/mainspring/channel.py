@@ -161,10 +161,11 @@ class Channel:
             raise Refused(f"signal {name} to run {self.id!r}: {error.message}") from error
 
     async def cancel(self) -> None:
-        """Ask the run to end as cancelled; a closed run stays as it is.
+        """Ask the run to end as cancelled.
 
         Raises: UnknownRun, RunClosed, Unreachable, Refused.
         """
+        await self._if_closed()  # the server itself takes a cancellation of a closed run, and does nothing
         try:
             await self._handle.cancel()
         except RPCError as error:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, Plugin
@@ -33,15 +34,24 @@ class Place:
     """Where Temporal is to be looked for.
 
     Args:
-        options: Arguments of `Client.connect`; `address` goes before the one in them.
+        options: Arguments of `Client.connect`.
         named: Somebody named this address; it is not the default one.
         ui_url: Web UI, where it is known.
     """
 
-    address: str
     options: ClientConnectConfig
     named: bool
     ui_url: str | None = None
+
+    @classmethod
+    def at(cls, address: str, options: ClientConnectConfig, *, ui_url: str | None = None) -> Place:
+        """That address, with the rest of the client configuration."""
+        return cls({**options, "target_host": address}, named=True, ui_url=ui_url)
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+        return self.options.get("target_host", DEFAULT_ADDRESS)
 
     @property
     def namespace(self) -> str:
@@ -58,13 +68,12 @@ def place(state_dir: Path | None) -> Place:
         options = ClientConfig.load_client_connect_config()
     except (RuntimeError, ValueError, TypeError, OSError) as error:
         raise ConfigError(f"Temporal's client configuration (TEMPORAL_*, temporal.toml): {error}") from error
-    address = options.get("target_host")
-    if address is not None:
-        return Place(address, options, named=True)
+    if "target_host" in options:
+        return Place(options, named=True)
     server = running(state_dir) if state_dir is not None else None
     if server is not None:
-        return Place(server.address, options, named=True, ui_url=server.ui_url)
-    return Place(DEFAULT_ADDRESS, options, named=False)
+        return Place.at(server.address, options, ui_url=server.ui_url)
+    return Place({**options, "target_host": DEFAULT_ADDRESS}, named=False)
 
 
 async def connect(
@@ -74,18 +83,21 @@ async def connect(
 
     Raises: Unreachable, naming the address and the reason.
     """
+    arguments: dict[str, Any] = dict(where.options)  # a partial TypedDict is no keyword arguments to mypy
     try:
         async with asyncio.timeout(timeout_seconds):
-            client = await Client.connect(
-                **{**where.options, "target_host": where.address}, plugins=list(plugins)
-            )
+            client = await Client.connect(**arguments, plugins=list(plugins))
             await _check_namespace(client)
     except TimeoutError as error:
-        reason = f"no answer within {timeout_seconds:.0f} s"
-        raise Unreachable(f"no Temporal server at {where.address}: {reason}") from error
+        raise _nobody(where, f"no answer within {timeout_seconds:.0f} s") from error
     except RuntimeError as error:
-        raise Unreachable(f"no Temporal server at {where.address}: {_short(error)}") from error
+        raise _nobody(where, _short(error)) from error
     return client
+
+
+def _nobody(where: Place, reason: str) -> Unreachable:
+    hint = "start one with `mainspring dev`, or set TEMPORAL_ADDRESS"
+    return Unreachable(f"no Temporal server at {where.address}: {reason}; {hint}")
 
 
 async def _check_namespace(client: Client) -> None:

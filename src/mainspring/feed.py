@@ -10,17 +10,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from mainspring.channel import Channel
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client
+
+from mainspring.channel import Channel, server_errors
 from mainspring.run_errors import NoWorker
 
-__all__ = ["follow"]
+__all__ = ["Flight", "follow", "in_flight", "is_served"]
 
 PAUSE_SECONDS = 0.1
 PAUSE_SECONDS_MAX = 1.0
 CHAIN_MAX = 10_000
 TERMINAL = "Finished"
+MODEL_ACTIVITY = "mainspring.call_model"
+POLL_SECONDS = 75.0
+"""An idle worker asks again every minute or so; the server remembers those that are gone for longer."""
 
 
 async def follow(channel: Channel, start: int = 0) -> AsyncGenerator[dict[str, Any], None]:
@@ -83,3 +94,57 @@ async def _all_of(channel: Channel, execution: str, wanted: int, before: int) ->
             break
         wanted = page[-1]["seq"] + 1
     return held
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """What is in flight, as the server knows it.
+
+    Args:
+        text: The newest of what the model call under way has written.
+        calls: Name and attempt, from 1, of each tool call.
+    """
+
+    text: str = ""
+    calls: tuple[tuple[str, int], ...] = ()
+
+
+async def in_flight(channel: Channel) -> Flight:
+    """The calls under way and the live text, from heartbeats; it costs no history and needs no worker.
+
+    Raises: UnknownRun, Unreachable.
+    """
+    pending = (await channel.describe()).raw_description.pending_activities
+    text = ""
+    calls: list[tuple[str, int]] = []
+    for item in pending:
+        name = item.activity_type.name
+        if name == MODEL_ACTIVITY:
+            text = await _live_text(channel.client, item)
+        elif not name.startswith("mainspring."):
+            calls.append((name, max(1, item.attempt)))
+    return Flight(text, tuple(calls))
+
+
+async def is_served(client: Client, task_queue: str) -> bool:
+    """Whether a worker has asked that task queue for work lately.
+
+    Raises: Unreachable.
+    """
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=task_queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    with server_errors(client):
+        answer = await client.workflow_service.describe_task_queue(request)
+    since = datetime.now(UTC) - timedelta(seconds=POLL_SECONDS)
+    return any(poller.last_access_time.ToDatetime(UTC) > since for poller in answer.pollers)
+
+
+async def _live_text(client: Client, pending: PendingActivityInfo) -> str:
+    payloads = pending.heartbeat_details.payloads
+    if not payloads:
+        return ""
+    details = (await client.data_converter.decode(payloads))[0]
+    return str(details.get("text", "")) if isinstance(details, dict) else ""

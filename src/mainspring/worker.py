@@ -1,4 +1,4 @@
-"""The worker process: `mainspring worker`, `python worker.py`.
+"""The worker process: `mainspring worker`, `python -m mainspring.worker`, `python worker.py`.
 
 It serves the task queue of its configuration until SIGTERM or SIGINT, lets what is in flight end, and then
 ends the process deliberately: an interpreter that shuts down after a worker ran may crash, and an exit status
@@ -143,3 +143,7 @@ def end_process(status: int) -> NoReturn:
         except (OSError, ValueError):
             status = status or 1  # nobody reads any more
     os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""The application: global options, how commands run, and what errors become.
+
+A command is a coroutine. A mistake of the user's is one message on standard error and an exit status, never a
+traceback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import io
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, ParamSpec
+
+import typer
+from temporalio.client import Client
+
+from mainspring import config as configuration
+from mainspring.cli.output import problem
+from mainspring.connect import Place, connect, place
+from mainspring.errors import ConfigError, MainspringError
+from mainspring.run_errors import RunFailed, Unreachable
+from mainspring.schemas.config import Config
+from mainspring.worker import end_process
+
+__all__ = [
+    "AS_JSON",
+    "EXIT_INTERRUPTED",
+    "EXIT_NO_ANSWER",
+    "EXIT_NO_SERVER",
+    "EXIT_USE",
+    "app",
+    "chosen_config",
+    "command",
+    "config_file",
+    "connected",
+    "loaded",
+    "optional_config",
+    "run_app",
+    "where",
+]
+
+EXIT_NO_ANSWER = 1
+EXIT_USE = 2
+EXIT_NO_SERVER = 3
+EXIT_INTERRUPTED = 130
+
+P = ParamSpec("P")
+
+app = typer.Typer(
+    name="mainspring",
+    help="Agent runs on Temporal: each run survives the loss of any process, and can be watched and steered.",
+    epilog="Example: mainspring run 'Which module owns retries?' --agent guide",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+AS_JSON = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+CONFIG = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        help="Configuration file. Default: $MAINSPRING_CONFIG, else the nearest mainspring.yaml here or above.",
+    ),
+]
+
+
+class _Chosen:
+    """Options that every command of this invocation shares."""
+
+    config: Path | None = None
+
+
+@app.callback()
+def _globals(config: CONFIG = None) -> None:
+    _Chosen.config = config
+
+
+def run_app() -> NoReturn:
+    """Run the command line and end the process deliberately; the interpreter's own shutdown may crash."""
+    logging.basicConfig(level=os.environ.get("MAINSPRING_LOG", "ERROR").upper(), stream=sys.stderr)
+    logging.getLogger("temporalio").setLevel(logging.CRITICAL)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what a model wrote may not fit the terminal
+    status = 0
+    try:
+        app(standalone_mode=True)
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 1
+    except BrokenPipeError:
+        status = EXIT_INTERRUPTED  # whoever read our output has read enough
+    end_process(status)
+
+
+def command(function: Callable[P, Coroutine[Any, Any, int | None]]) -> Callable[P, None]:
+    """Make a coroutine a command: run it, turn its errors into messages, exit with what it returns.
+
+    Every command takes --config too, since people write it there.
+    """
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        config = kwargs.pop(_CONFIG.name, None)
+        if isinstance(config, Path):
+            _Chosen.config = config
+        try:
+            status = asyncio.run(_awaited(function(*args, **kwargs)))
+        except MainspringError as error:
+            problem(str(error))
+            status = _status(error)
+        except KeyboardInterrupt:
+            status = EXIT_INTERRUPTED
+        raise typer.Exit(status or 0)
+
+    taken = inspect.signature(function)
+    run.__signature__ = taken.replace(parameters=[*taken.parameters.values(), _CONFIG])  # type: ignore[attr-defined]
+    run.__annotations__ = {**function.__annotations__, _CONFIG.name: CONFIG}
+    return run
+
+
+_CONFIG = inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=CONFIG)
+
+
+async def _awaited(coroutine: Awaitable[int | None]) -> int | None:
+    return await coroutine
+
+
+def _status(error: MainspringError) -> int:
+    if isinstance(error, Unreachable):
+        return EXIT_NO_SERVER
+    return EXIT_NO_ANSWER if isinstance(error, RunFailed) else EXIT_USE
+
+
+def config_file() -> Path:
+    """The configuration file of this invocation.
+
+    Raises: ConfigError, when there is none.
+    """
+    return _Chosen.config or configuration.find()
+
+
+def chosen_config() -> Path | None:
+    """The file that `--config` names."""
+    return _Chosen.config
+
+
+def loaded() -> Config:
+    """The configuration of this invocation.
+
+    Raises: ConfigError.
+    """
+    return configuration.load(config_file())
+
+
+def optional_config() -> Config | None:
+    """The configuration, or None where no file was named and none is found: talking to runs needs none.
+
+    Raises: ConfigError, when there is one and it is wrong.
+    """
+    if _Chosen.config is None:
+        try:
+            configuration.find()
+        except ConfigError:
+            return None
+    return loaded()
+
+
+def where(config: Config | None) -> Place:
+    """Where Temporal is for this invocation."""
+    return place(Path(config.state_dir if config else ".mainspring"))
+
+
+async def connected() -> Client:
+    """A client for talking to runs.
+
+    Raises: Unreachable, ConfigError.
+    """
+    return await connect(where(optional_config()))

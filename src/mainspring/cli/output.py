@@ -1,0 +1,55 @@
+"""Where output goes: data to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markdown import Markdown
+
+from mainspring.render import table
+
+__all__ = ["err", "note", "out", "print_answer", "print_json", "print_table", "problem"]
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False)
+
+
+def note(text: str) -> None:
+    """A line about what happens, for a person."""
+    err.print(text, markup=False, soft_wrap=True)
+
+
+def problem(text: str) -> None:
+    """What is wrong, for a person."""
+    err.print(f"mainspring: {text}", style="red" if err.is_terminal else "", markup=False, soft_wrap=True)
+
+
+def print_json(value: Any, *, lines: bool = False) -> None:
+    """A value for a program; with `lines` in one line, for streams."""
+    text = json.dumps(value, ensure_ascii=False, indent=None if lines else 2)
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def print_answer(text: str) -> None:
+    """An answer: rendered on a terminal, as it is in a pipe."""
+    if out.is_terminal:
+        out.print(Markdown(text), soft_wrap=False)
+        return
+    sys.stdout.write(text.rstrip("\n") + "\n")
+    sys.stdout.flush()
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table on a terminal; tab-separated lines without headings in a pipe."""
+    if out.is_terminal:
+        out.print(table(headings, rows), soft_wrap=False)
+        return
+    for row in rows:
+        cells = ("" if cell is None else " ".join(str(cell).split()) for cell in row)
+        sys.stdout.write("\t".join(cells) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,150 @@
+"""Saying something to a run: `steer`, `follow-up`, `interrupt`, `pause`, `finish`, `cancel` and the like."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mainspring.attachments import attachment
+from mainspring.cli.app import AS_JSON, EXIT_NO_ANSWER, app, command, connected, optional_config
+from mainspring.cli.output import note, print_answer, print_json, problem
+from mainspring.client import Run, get_run
+from mainspring.run_errors import ExchangeFailed
+from mainspring.schemas.ledger import Attachment
+from mainspring.services import blob_store
+
+__all__: list[str] = []
+
+PATIENCE_SECONDS = 15.0
+
+RUN = Annotated[str, typer.Argument(help="The run's id.")]
+MESSAGE = Annotated[str, typer.Argument(help="The message; `-` reads it from standard input.")]
+ATTACH = Annotated[list[Path] | None, typer.Option("--attach", help="A file to go with it; repeat it.")]
+
+
+async def _run(run_id: str) -> Run[Any]:
+    return get_run(await connected(), run_id, patience_seconds=PATIENCE_SECONDS)
+
+
+@app.command(epilog="Example: mainspring steer guide-1f2e3d4c5b6a 'only the tests' --interrupt")
+@command
+async def steer(
+    run: RUN,
+    message: MESSAGE,
+    interrupt: Annotated[
+        bool, typer.Option("--interrupt", help="Withdraw what is in flight, so that it is heard at once.")
+    ] = False,
+    attach: ATTACH = None,
+    as_json: AS_JSON = False,
+) -> None:
+    """Say something to the exchange under way."""
+    found = await _run(run)
+    number = await found.steer(_text(message), interrupt=interrupt, attachments=await _attached(attach))
+    _accepted(number, as_json)
+
+
+@app.command(
+    "follow-up", epilog="Example: mainspring follow-up guide-1f2e3d4c5b6a 'and in one sentence?' --wait"
+)
+@command
+async def follow_up(
+    run: RUN,
+    message: MESSAGE,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer and print it.")] = False,
+    attach: ATTACH = None,
+    as_json: AS_JSON = False,
+) -> int:
+    """Say something that gets an exchange of its own, after the one under way."""
+    found = await _run(run)
+    text, attached = _text(message), await _attached(attach)
+    if not wait:
+        _accepted(await found.follow_up(text, attachments=attached), as_json)
+        return 0
+    try:
+        answer = await found.ask(text, attachments=attached)
+    except ExchangeFailed as error:
+        problem(str(error))
+        return EXIT_NO_ANSWER
+    if as_json:
+        print_json({"answer": answer})
+    else:
+        print_answer(answer)
+    return 0
+
+
+@app.command(epilog="Example: mainspring interrupt guide-1f2e3d4c5b6a")
+@command
+async def interrupt(run: RUN) -> None:
+    """End the exchange under way without an answer; a conversation goes on."""
+    await _told(run, Run.interrupt, "interrupted")
+
+
+@app.command(epilog="Example: mainspring pause guide-1f2e3d4c5b6a")
+@command
+async def pause(run: RUN) -> None:
+    """Start no new model call or tool call until `resume`."""
+    await _told(run, Run.pause, "paused")
+
+
+@app.command(epilog="Example: mainspring resume guide-1f2e3d4c5b6a")
+@command
+async def resume(run: RUN) -> None:
+    """Go on after `pause`."""
+    await _told(run, Run.resume, "resumed")
+
+
+@app.command(epilog="Example: mainspring finish guide-1f2e3d4c5b6a")
+@command
+async def finish(run: RUN) -> None:
+    """End a conversation after what is queued."""
+    await _told(run, Run.finish, "told to finish")
+
+
+@app.command(epilog="Example: mainspring cancel guide-1f2e3d4c5b6a")
+@command
+async def cancel(run: RUN) -> None:
+    """Cancel a run."""
+    await _told(run, Run.cancel, "told to cancel")
+
+
+@app.command(
+    "extend-budget", epilog="Example: mainspring extend-budget guide-1f2e3d4c5b6a --turns 20 --wall 10m"
+)
+@command
+async def extend_budget(
+    run: RUN,
+    turns: Annotated[int | None, typer.Option(help="More turns.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="More tokens.")] = None,
+    dollars: Annotated[float | None, typer.Option(help="More dollars.")] = None,
+    wall: Annotated[str | None, typer.Option(help="More time, as 90s or 10m.")] = None,
+    calls: Annotated[int | None, typer.Option(help="More tool calls.")] = None,
+) -> None:
+    """Add to a run's budget, and print the new one."""
+    found = await _run(run)
+    print_json(await found.extend_budget(turns=turns, tokens=tokens, dollars=dollars, wall=wall, calls=calls))
+
+
+async def _told(run_id: str, say: Callable[[Run[Any]], Awaitable[None]], done: str) -> None:
+    await say(await _run(run_id))
+    note(f"run {run_id}: {done}")
+
+
+def _accepted(number: int, as_json: bool) -> None:
+    if as_json:
+        print_json({"accepted": number})
+    else:
+        note(f"accepted as message {number}")
+
+
+def _text(given: str) -> str:
+    return sys.stdin.read() if given == "-" else given
+
+
+async def _attached(paths: list[Path] | None) -> list[Attachment]:
+    config = optional_config() if paths else None
+    store = blob_store(config) if config else None
+    return [await attachment(path, blobs=store) for path in paths or ()]

@@ -1,0 +1,180 @@
+"""Is everything there that runs need? Each check says what it saw and, where it failed, what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import platform
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from mainspring import config as configuration
+from mainspring.activities.arm_checks import secret_faults
+from mainspring.activities.arm_models import resolve_models
+from mainspring.activities.attributes import ATTRIBUTES
+from mainspring.connect import connect, place
+from mainspring.embedded import SEARCH_ATTRIBUTES, EmbeddedError, binary
+from mainspring.errors import ConfigError, MainspringError
+from mainspring.feed import is_served
+from mainspring.plugin import MainspringPlugin
+from mainspring.schemas.config import Config
+from mainspring.services import blob_store
+from mainspring.worker import plugin_of
+
+__all__ = ["Check", "examine"]
+
+PACKAGES = ("mainspring", "temporalio", "pydantic-ai-slim", "mcp")
+REACH_SECONDS = 5.0
+PROBE = b"mainspring doctor"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at.
+
+    Args:
+        ok: None where it is worth knowing and not wrong.
+        told: What was seen.
+        advice: What to do about it.
+    """
+
+    name: str
+    ok: bool | None
+    told: str
+    advice: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return asdict(self)
+
+
+async def examine(config_file: Path | None) -> list[Check]:
+    """Look at everything; nothing here raises for what it finds."""
+    checks = [*_installation()]
+    plugin, check = _configuration(config_file)
+    checks.append(check)
+    config = plugin.config if plugin else None
+    checks += [check async for check in _server(config)]
+    if plugin is not None:
+        checks += await asyncio.to_thread(lambda: list(_models(plugin.config)))
+        checks += [check async for check in _blobs(plugin.config)]
+        checks += [check async for check in _tools(plugin)]
+    return checks
+
+
+def _installation() -> Iterator[Check]:
+    version = platform.python_version()
+    wanted = sys.version_info >= (3, 11)
+    yield Check("python", wanted, version, None if wanted else "Mainspring needs Python 3.11 or later")
+    for name in PACKAGES:
+        try:
+            yield Check(name, True, importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            yield Check(name, False, "not installed", f"pip install {name}")
+    try:
+        yield Check("embedded Temporal", True, binary())
+    except EmbeddedError as error:
+        yield Check("embedded Temporal", None, "not installed", f"only `dev` and `run` need it: {error}")
+
+
+def _configuration(config_file: Path | None) -> tuple[MainspringPlugin | None, Check]:
+    try:
+        file = config_file or configuration.find()
+        plugin = plugin_of(file)
+    except ConfigError as error:
+        return None, Check("configuration", False, str(error), "correct it; `mainspring config schema` helps")
+    agents = ", ".join(plugin.config.agents) or "no agents"
+    return plugin, Check("configuration", True, f"{file} · {agents}")
+
+
+async def _server(config: Config | None) -> AsyncIterator[Check]:
+    try:
+        client = await connect(
+            place(Path(config.state_dir) if config else None), timeout_seconds=REACH_SECONDS
+        )
+        info = await client.workflow_service.get_system_info(GetSystemInfoRequest())
+    except (MainspringError, RPCError) as error:
+        yield Check(
+            "Temporal",
+            False,
+            str(error),
+            "address, namespace and TLS are read from TEMPORAL_* and temporal.toml",
+        )
+        return
+    address = client.service_client.config.target_host
+    yield Check("Temporal", True, f"{address} · namespace {client.namespace} · server {info.server_version}")
+    yield await _search_attributes(client)
+    queue = config.task_queue if config else "mainspring"
+    served = await is_served(client, queue)
+    told = f"task queue {queue} is {'' if served else 'not '}served"
+    yield Check("worker", True if served else None, told, None if served else "mainspring worker")
+
+
+async def _search_attributes(client: Client) -> Check:
+    name = "search attributes"
+    try:
+        answer = await client.operator_service.list_search_attributes(
+            ListSearchAttributesRequest(namespace=client.namespace)
+        )
+    except RPCError as error:
+        return Check(name, None, f"the server does not say ({error.message})")
+    missing = [each for each, kind in ATTRIBUTES.items() if answer.custom_attributes.get(each) != kind]
+    if not missing:
+        return Check(name, True, "all registered")
+    options = " ".join(f"--name {each} --type {SEARCH_ATTRIBUTES[each]}" for each in missing)
+    advice = f"temporal operator search-attribute create --namespace {client.namespace} {options}"
+    return Check(name, False, f"not registered: {', '.join(missing)}", advice)
+
+
+def _models(config: Config) -> Iterator[Check]:
+    """Each model that an agent uses, with its fallbacks: does it resolve, are its secrets there?"""
+    for name in dict.fromkeys(agent.model for agent in config.agents.values()):
+        models, refused = resolve_models(config, name)
+        faults = [item.message for item in (*refused, *secret_faults(models))]
+        shown = ", ".join(model.model or "scripted" for model in models)
+        yield Check(f"model {name}", not faults, "; ".join(faults) or shown)
+
+
+async def _blobs(config: Config) -> AsyncIterator[Check]:
+    try:
+        store = blob_store(config)
+        reference = await store.put(PROBE, "text/plain")
+        whole = await store.get(reference) == PROBE
+    except Exception as error:  # every store fails in its own way
+        yield Check(
+            "blobs", False, f"{type(error).__name__}: {error}", "correct `blobs` in the configuration"
+        )
+        return
+    yield Check("blobs", whole, f"{store.url} · written and read back")
+    if not store.shared:
+        advice = "workers on several hosts need a shared one: blobs: s3://bucket/prefix"
+        yield Check("shared blobs", None, "only this machine sees the blob store", advice)
+
+
+async def _tools(plugin: MainspringPlugin) -> AsyncIterator[Check]:
+    try:
+        services = plugin.services
+    except (ConfigError, ValueError) as error:
+        yield Check("tools", False, str(error), "correct `tools` in the configuration")
+        return
+    try:
+        catalog = await services.toolbox.catalog()
+    finally:
+        await services.close()
+    counts = {name: 0 for name in plugin.config.mcp}
+    for tool in catalog.tools:
+        if tool.name.startswith("mcp:"):
+            counts[tool.name.removeprefix("mcp:").split("/")[0]] += 1
+    yield Check("tools", True, f"{len(catalog.tools) - sum(counts.values())} of our own")
+    for name, count in counts.items():
+        why = catalog.failures.get(name)
+        advice = None if why is None else f"correct `mcp.{name}`, or start what it needs"
+        yield Check(f"MCP server {name}", why is None, why or f"{count} tools", advice)
