@@ -1,8 +1,8 @@
 """Arming: everything that a run needs is resolved, checked and recorded, before anything is paid for.
 
-A refusal is `invalid_input`, not retryable, and lists all that is wrong; a source of tools that cannot be read
-is `catalog_unavailable`, retried within its bound. What is recorded never changes for the run: a configuration
-that changes changes later runs.
+A refusal is `invalid_input`, not retryable, and lists all that is wrong; a source of tools that cannot be
+read is `catalog_unavailable`, retried within its bound. What is recorded never changes for the run: a changed
+configuration changes later runs only.
 
 Source: shared design, loop.md "Arming", "Budgets"; temporal-facts.md 6.
 """
@@ -22,14 +22,13 @@ from temporalio.exceptions import ApplicationError
 from mainspring.activities.arm_checks import attachment_faults, secret_faults
 from mainspring.activities.arm_models import resolve_models
 from mainspring.activities.attributes import registered
-from mainspring.activities.faults import catalog_unavailable
 from mainspring.activities.tools import Catalog
 from mainspring.activities.transcript import ProcessCache
 from mainspring.schemas.activities import Armed, ArmRequest, CatalogPage
 from mainspring.schemas.agent import AgentSpec, ModelSpec
 from mainspring.schemas.base import unwire, wire
 from mainspring.schemas.config import Config
-from mainspring.schemas.errors import INVALID_INPUT
+from mainspring.schemas.errors import CATALOG_UNAVAILABLE, INVALID_INPUT
 from mainspring.schemas.run import RunInput
 from mainspring.schemas.tools import BlobRef, ToolDefinition
 from mainspring.workflows import intrinsics
@@ -45,7 +44,7 @@ from mainspring.workflows.arming import (
 from mainspring.workflows.catalog import INTRINSICS, admits, near
 from mainspring.workflows.values import clip
 
-__all__ = ["ArmActivity", "Blobs", "Tools", "invalid_input"]
+__all__ = ["ArmActivity", "Blobs", "Tools", "invalid_input", "unavailable"]
 
 CATALOG_BYTES_MAX = 512 * 1024
 PAGE_BYTES_MAX = 512 * 1024
@@ -86,6 +85,11 @@ def invalid_input(refused: Iterable[Refused]) -> ApplicationError:
     return ApplicationError(shown, type=INVALID_INPUT, non_retryable=True)
 
 
+def unavailable(message: str) -> ApplicationError:
+    """Tools cannot be read now: retryable, since a server may be starting and a store be back in a moment."""
+    return ApplicationError(message, type=CATALOG_UNAVAILABLE)
+
+
 class ArmActivity:
     """`mainspring.arm` and `mainspring.catalog_page`.
 
@@ -124,14 +128,14 @@ class ArmActivity:
         Raises: ApplicationError(CATALOG_UNAVAILABLE), retryable.
         """
         if blob is None:
-            raise catalog_unavailable("the arming record names no catalog")
+            raise unavailable("the arming record names no catalog")
         pages = self._paged.get(blob.digest)
         if pages is None:
             pages = self._paged[blob.digest] = _pages(await self._stored(blob))
             if len(self._paged) > PAGED_MAX:
                 self._paged.popitem(last=False)
         if not 0 <= page < len(pages):
-            raise catalog_unavailable(f"the catalog {blob.digest} has {len(pages)} pages, and no page {page}")
+            raise unavailable(f"the catalog {blob.digest} has {len(pages)} pages, and no page {page}")
         return wire(pages[page])
 
     def _agent(self, run: RunInput) -> tuple[str, AgentSpec]:
@@ -168,7 +172,7 @@ class ArmActivity:
         needed = {*catalog.required, *named_servers(spec.tools, self._config.mcp)}
         missing = [f"MCP server {name}: {why}" for name, why in sorted(failed.items()) if name in needed]
         if missing:
-            raise catalog_unavailable(clip("; ".join(missing), 2_000))
+            raise unavailable(clip("; ".join(missing), 2_000))
         kept, notes = _kept(catalog.tools)
         admitted = [tool for tool in kept if admits(spec.tools, tool.name)]
         refused = check_tools(
@@ -225,7 +229,7 @@ class ArmActivity:
         try:
             blob = await self._blobs.put(content, "application/json", "catalog.json")
         except Exception as error:  # every store fails in its own way
-            raise catalog_unavailable(f"the catalog cannot be stored ({type(error).__name__})") from error
+            raise unavailable(f"the catalog cannot be stored ({type(error).__name__})") from error
         return armed.model_copy(
             update={"tools": None, "catalog_blob": blob, "catalog_pages": len(_pages(tools))}
         )
@@ -235,7 +239,7 @@ class ArmActivity:
             return unwire(tuple[ToolDefinition, ...], json.loads(await self._blobs.get(blob)))
         except Exception as error:  # every store fails in its own way
             told = f"the catalog {blob.digest} cannot be read ({type(error).__name__})"
-            raise catalog_unavailable(told) from error
+            raise unavailable(told) from error
 
 
 def _kept(tools: Iterable[ToolDefinition]) -> tuple[list[ToolDefinition], list[str]]:

@@ -12,7 +12,7 @@ from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
 
-__all__ = ["ATTRIBUTES", "registered"]
+__all__ = ["ATTRIBUTES", "probed", "registered"]
 
 _KEYWORD = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
 _INT = IndexedValueType.INDEXED_VALUE_TYPE_INT
@@ -44,11 +44,12 @@ async def registered() -> tuple[str, ...]:
             ListSearchAttributesRequest(namespace=client.namespace), timeout=TIMEOUT
         )
     except Exception:  # not permitted, not implemented, not reachable: the next question tells
-        return await _probed(client)
+        return await probed(client)
     return tuple(name for name, kind in ATTRIBUTES.items() if answer.custom_attributes.get(name) == kind)
 
 
-async def _probed(client: Client) -> tuple[str, ...]:
+async def probed(client: Client) -> tuple[str, ...]:
+    """Those of ours that a query may name with a value of their type."""
     found: list[str] = []
     for name, kind in ATTRIBUTES.items():
         value = "'x'" if kind == _KEYWORD else "1"

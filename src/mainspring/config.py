@@ -146,24 +146,28 @@ def _twice(config: Config) -> Iterator[Problem]:
 
 def _anchored(config: Config, folder: Path) -> Config:
     """The configuration with its relative paths made absolute."""
-    changed: dict[str, Any] = {"state_dir": str(folder / config.state_dir)}
+    changed: dict[str, Any] = {"state_dir": _from(folder, config.state_dir)}
     if config.blobs != "file" and "://" not in config.blobs:
-        changed["blobs"] = str(folder / config.blobs)
+        changed["blobs"] = _from(folder, config.blobs)
     if config.files is not None:
-        changed["files"] = config.files.model_copy(update={"root": str(folder / config.files.root)})
+        changed["files"] = config.files.model_copy(update={"root": _from(folder, config.files.root)})
     changed["models"] = {
-        name: entry.model_copy(update={"script": str(folder / entry.script)})
+        name: entry.model_copy(update={"script": _from(folder, entry.script)})
         if isinstance(entry, ModelEntry) and entry.script is not None
         else entry
         for name, entry in config.models.items()
     }
     changed["mcp"] = {
-        name: server.model_copy(update={"cwd": str(folder / (server.cwd or "."))})
+        name: server.model_copy(update={"cwd": _from(folder, server.cwd or ".")})
         if server.command
         else server
         for name, server in config.mcp.items()
     }
     return config.model_copy(update=changed)
+
+
+def _from(folder: Path, path: str) -> str:
+    return os.path.normpath(folder / path)
 
 
 def _missing_files(config: Config) -> Iterator[Problem]:
@@ -176,6 +180,9 @@ def _missing_files(config: Config) -> Iterator[Problem]:
     for name, server in config.mcp.items():
         if server.cwd is not None and not Path(server.cwd).is_dir():
             yield Problem(("mcp", name, "cwd"), f"no such folder: {server.cwd}")
+
+
+_BOUNDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
 
 
 class _Schema(GenerateJsonSchema):
@@ -193,8 +200,30 @@ class _Schema(GenerateJsonSchema):
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of `mainspring.yaml`, for editors."""
-    schema = Config.model_json_schema(schema_generator=_Schema)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": FILE_NAME}
+    schema = _tidy(Config.model_json_schema(schema_generator=_Schema))
+    command = schema["$defs"]["McpServerSpec"]["properties"]["command"]
+    schema["$defs"]["McpServerSpec"]["properties"]["command"] = {"anyOf": [command, {"type": "string"}]}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": FILE_NAME, **schema}
+
+
+def _tidy(node: Any) -> Any:
+    """Without made-up titles and defaults that are objects; of a docstring its first paragraph."""
+    if isinstance(node, list):
+        return [_tidy(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    tidy = {_BOUNDS.get(key, key): _tidy(item) for key, item in node.items() if not _noise(key, item)}
+    if "patternProperties" in tidy:
+        tidy.setdefault("additionalProperties", False)
+    if isinstance(tidy.get("description"), str):
+        tidy["description"] = " ".join(tidy["description"].split("\n\n")[0].split())
+    return tidy
+
+
+def _noise(key: str, item: object) -> bool:
+    return (key == "title" and isinstance(item, str)) or (
+        key == "default" and isinstance(item, dict) and "type" not in item and "anyOf" not in item
+    )
 
 
 _HIDDEN = "(not shown)"

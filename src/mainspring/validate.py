@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from mainspring.document import Document, Fault, Mark, Path, parse
 from mainspring.errors import ConfigError
@@ -51,10 +52,15 @@ def decode(document: Document, kind: type[M], name: str, *, strict: bool = True)
     Raises: ConfigError, listing every problem (at most 20), in the order of the lines.
     """
     try:
-        return TypeAdapter(kind).validate_json(json.dumps(document.value), strict=strict)
+        return kind.model_validate_json(json.dumps(document.value), strict=strict)
     except ValidationError as error:
-        found = _problems(error, document, kind.model_json_schema())
+        found = _problems(error, document, _schema_of(kind))
         raise refuse(document, name, found) from error
+
+
+@lru_cache(maxsize=16)
+def _schema_of(kind: type[BaseModel]) -> Mapping[str, Any]:
+    return kind.model_json_schema()
 
 
 def refuse(document: Document, name: str, problems: Iterable[Problem]) -> ConfigError:
@@ -97,7 +103,7 @@ def _problems(error: ValidationError, document: Document, schema: Mapping[str, A
     """One problem a place: the branches of a union that all failed are one."""
     messages: dict[Path, list[str]] = {}
     keys: set[Path] = set()
-    for item in error.errors(include_url=False):
+    for item in _telling(error.errors(include_url=False)):
         kind = item["type"]
         path = document.path(item["loc"], missing=kind == "missing")
         if kind == "extra_forbidden":
@@ -111,12 +117,23 @@ def _problems(error: ValidationError, document: Document, schema: Mapping[str, A
     ]
 
 
+def _telling(errors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Without branches of a union that were not meant: beside a rule of ours, another type tells nothing."""
+    ours = {item["loc"][:-1] for item in errors if item["type"] == "value_error"}
+    return [i for i in errors if not (i["type"].endswith("_type") and i["loc"][:-1] in ours)]
+
+
 def _message(item: Mapping[str, Any], path: Path, schema: Mapping[str, Any]) -> str:
     if item["type"] == "extra_forbidden":
         return f"unknown key {_clip(str(path[-1]))!r}{did_you_mean(str(path[-1]), _known(schema, path[:-1]))}"
     if item["type"] == "missing":
         return "it is missing"
-    text: str = item["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    text: str = (
+        item["msg"]
+        .removeprefix("Value error, ")
+        .replace("Input should be", "must be")
+        .replace("String should", "must")
+    )
     return f"{text}{_given(item.get('input'), path)}"
 
 
