@@ -1,7 +1,7 @@
 """`AgentRun`: one agent run. The turn loop, top to bottom as the design's page "The turn loop".
 
 This file owns the control flow of a run and nothing else: decisions are in the pure modules beside it,
-dealings with Temporal in `shell.py`.
+dealings with Temporal in `shell`.
 
 Source: shared design, loop.md.
 """
@@ -15,7 +15,8 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from mainspring.workflows.shell import CallOutcome, ModelGone, RunShell, Withdrawn
+from mainspring.workflows.shell.failures import CallOutcome, ModelGone, Withdrawn
+from mainspring.workflows.shell.outside import RunShell
 
 with workflow.unsafe.imports_passed_through():
     from pydantic import ValidationError
@@ -94,8 +95,9 @@ class AgentRun(RunShell):
             self.armed = await self.arm(self.input)
             declarations = await self.catalog_pages(self.armed)
         except ApplicationError as error:
-            kind = "catalog_unavailable" if error.type == "catalog_unavailable" else "invalid_input"
-            return Ending(kind, message=error.message)
+            if error.type == "catalog_unavailable":
+                return Ending("catalog_unavailable", message=error.message)
+            return Ending("invalid_input", message=error.message)
         spec = self.armed.spec
         self.budget, self.limits = spec.budgets, spec.limits
         self.journal.kept = self.limits.events_kept

@@ -8,11 +8,13 @@ Source: shared design, loop.md "Budgets and the order of stopping".
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from mainspring.schemas.activities import Usage
-from mainspring.schemas.agent import BudgetPatch, BudgetSpec
+from mainspring.schemas.agent import COUNT_MAX, DOLLARS_MAX, TURNS_MAX, BudgetPatch, BudgetSpec
+from mainspring.schemas.base import SECONDS_MAX
 from mainspring.schemas.run import Spend
 
 __all__ = ["Dimension", "Exhausted", "Meter", "Within", "check", "check_batch", "extend", "left", "wall_ms"]
@@ -108,6 +110,15 @@ def wall_ms(elapsed_ns: int, waited_ns: int) -> int:
     return max(0, -(-(elapsed_ns - waited_ns) // 1_000_000))
 
 
+def _nano(dollars: float) -> int:
+    return math.ceil(round(dollars * NANO, 3))
+
+
+def _milliseconds(seconds: float) -> int:
+    """A ceiling in the unit that is billed: 0.07 s are 70 ms, whatever floats say of 0.07 × 1000."""
+    return math.ceil(round(seconds * 1000, 6))
+
+
 def check(budget: BudgetSpec, meter: Meter) -> Within | Exhausted:
     """What forbids another model call: tokens, dollars and wall of the run, then turns of the exchange.
 
@@ -115,9 +126,9 @@ def check(budget: BudgetSpec, meter: Meter) -> Within | Exhausted:
     """
     if budget.tokens is not None and meter.tokens >= budget.tokens:
         return Exhausted("tokens", f"{meter.tokens} of {budget.tokens} tokens are spent")
-    if budget.dollars is not None and (meter.nano_dollars or 0) >= round(budget.dollars * NANO):
+    if budget.dollars is not None and (meter.nano_dollars or 0) >= _nano(budget.dollars):
         return Exhausted("dollars", f"${meter.dollars or 0:.4f} of ${budget.dollars:.4f} are spent")
-    if budget.wall is not None and meter.wall_ms >= budget.wall * 1000:
+    if budget.wall is not None and meter.wall_ms >= _milliseconds(budget.wall):
         return Exhausted("wall", f"{meter.wall_ms / 1000:.1f} of {budget.wall:.1f} s are spent")
     if meter.exchange_turns >= budget.turns:
         return Exhausted("turns", f"{meter.exchange_turns} of {budget.turns} turns are spent")
@@ -134,18 +145,31 @@ def check_batch(budget: BudgetSpec, meter: Meter, calls: int) -> Within | Exhaus
 
 def left(budget: BudgetSpec, meter: Meter) -> dict[str, int | float | None]:
     """What is left of each dimension; None is no ceiling."""
-    dollars = None if budget.dollars is None else max(0.0, budget.dollars - (meter.dollars or 0.0))
+    dollars = None if budget.dollars is None else max(0, _nano(budget.dollars) - (meter.nano_dollars or 0))
+    wall = None if budget.wall is None else max(0, _milliseconds(budget.wall) - meter.wall_ms)
     return {
         "turns": max(0, budget.turns - meter.exchange_turns),
         "tokens": None if budget.tokens is None else max(0, budget.tokens - meter.tokens),
-        "dollars": None if dollars is None else round(dollars, 9),
-        "wall": None if budget.wall is None else max(0.0, budget.wall - meter.wall_ms / 1000),
+        "dollars": None if dollars is None else dollars / NANO,
+        "wall": None if wall is None else wall / 1000,
         "calls": None if budget.calls is None else max(0, budget.calls - meter.tool_calls),
     }
 
 
 def extend(budget: BudgetSpec, more: BudgetPatch) -> BudgetSpec:
-    """The budget with `more` added to each dimension that has a ceiling."""
-    given = {name: value for name, value in more.model_dump().items() if value is not None}
-    raised = {name: getattr(budget, name) + value for name, value in given.items() if getattr(budget, name)}
+    """The budget with `more` added to each dimension that has a ceiling, up to the most that one may be."""
+    raised: dict[str, int | float] = {}
+    for name, most in _MOST.items():
+        ceiling, added = getattr(budget, name), getattr(more, name)
+        if ceiling is not None and added is not None:
+            raised[name] = min(most, ceiling + added)
     return budget.model_copy(update=raised)
+
+
+_MOST: dict[Dimension, int | float] = {
+    "turns": TURNS_MAX,
+    "tokens": COUNT_MAX,
+    "dollars": DOLLARS_MAX,
+    "wall": SECONDS_MAX,
+    "calls": COUNT_MAX,
+}

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal
@@ -20,50 +21,56 @@ INTRINSICS: tuple[str, ...] = ("nika:done", "nika:compose", "nika:ask", "nika:fi
 WIRE_NAME_MAX = 64
 NAME_MAX = 256
 
-_CROSSING = "**"
-_STEP = "*"
+
+@dataclass(frozen=True, slots=True)
+class _Glob:
+    """A glob as bits: bit n of each stands for its n-th token, a character or a star; runs of stars are one.
+
+    Args:
+        characters: For each character, the tokens that take it.
+        steps: Stars that stop at `/` and `:`.
+        crossing: Stars that do not.
+        end: The bit beyond the last token.
+    """
+
+    characters: dict[str, int]
+    steps: int
+    crossing: int
+    end: int
 
 
 @lru_cache(maxsize=4_096)
-def _tokens(pattern: str) -> tuple[str, ...]:
-    """A glob as single characters and stars; runs of stars are one."""
-    tokens: list[str] = []
-    for part in re.findall(r"\*+|[^*]", pattern):
-        tokens.append((_CROSSING if len(part) > 1 else _STEP) if part[0] == "*" else part)
-    return tuple(tokens)
+def _glob(pattern: str) -> _Glob:
+    characters: dict[str, int] = {}
+    steps = crossing = 0
+    bit = 1
+    for token in re.findall(r"\*+|[^*]", pattern):
+        if token[0] != "*":
+            characters[token] = characters.get(token, 0) | bit
+        elif len(token) > 1:
+            crossing |= bit
+        else:
+            steps |= bit
+        bit <<= 1
+    return _Glob(characters, steps, crossing, bit)
 
 
 def matches(pattern: str, name: str) -> bool:
     """Whether a glob matches the whole name: `*` stops at `/` and `:`, `**` crosses them.
 
-    Time is len(pattern) × len(name) at worst: a set of positions is carried, nothing is tried again.
+    Linear in the name: all positions of the glob that may come next are carried at once, nothing is tried
+    again.
     """
-    tokens = _tokens(pattern)
-    states = _spread(tokens, {0})
+    glob = _glob(pattern)
+    stars = glob.steps | glob.crossing
+    at = 1 | (1 & stars) << 1
     for character in name:
-        reached: set[int] = set()
-        for at in states:
-            if at == len(tokens):
-                continue
-            token = tokens[at]
-            if token == _CROSSING or (token == _STEP and character not in "/:"):
-                reached.add(at)
-            elif token == character:
-                reached.add(at + 1)
-        states = _spread(tokens, reached)
-        if not states:
+        stays = at & (glob.crossing if character in "/:" else stars)
+        at = stays | (at & glob.characters.get(character, 0)) << 1
+        at |= (at & stars) << 1
+        if not at:
             return False
-    return len(tokens) in states
-
-
-def _spread(tokens: Sequence[str], states: set[int]) -> set[int]:
-    """The states and what is reached from them by letting stars match nothing."""
-    spread = set(states)
-    for at in states:
-        while at < len(tokens) and tokens[at] in (_STEP, _CROSSING):
-            at += 1
-            spread.add(at)
-    return spread
+    return bool(at & glob.end)
 
 
 def admits(patterns: Iterable[str], name: str) -> bool:
@@ -95,12 +102,20 @@ def wire_name(name: str) -> str:
     """
     segments = re.split(r"[:/]", name)
     plain = "__".join(segments)
-    known_prefix = ":" not in name or (name.count(":") == 1 and name.startswith(("nika:", "mcp:")))
-    if known_prefix and len(plain) <= WIRE_NAME_MAX and all(_PLAIN_SEGMENT.fullmatch(s) for s in segments):
+    if len(plain) <= WIRE_NAME_MAX and _one_to_one(name, segments):
         return plain
     mark = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=5).hexdigest()
-    safe = re.sub(r"[^A-Za-z0-9_-]", "_", plain)[: WIRE_NAME_MAX - 3 - len(mark)]
-    return f"{safe}___{mark}"
+    safe = re.sub(r"[^A-Za-z0-9_-]", "_", plain)
+    led = safe if re.match(r"[A-Za-z_]", safe) else f"_{safe}"
+    return f"{led[: WIRE_NAME_MAX - 3 - len(mark)]}___{mark}"
+
+
+def _one_to_one(name: str, segments: list[str]) -> bool:
+    """Whether no other name has these segments, and each may stand in a provider's name as it is."""
+    ours = segments[0] in ("nika", "mcp")
+    if ours != (":" in name) or name.count(":") > 1 or (ours and not name.startswith(f"{segments[0]}:")):
+        return False
+    return name[:1].isalpha() and all(_PLAIN_SEGMENT.fullmatch(segment) for segment in segments)
 
 
 def near(name: str, known: Iterable[str], limit: int = 3) -> tuple[str, ...]:

@@ -80,21 +80,24 @@ def check_calls(
     forbidden: str | None = None
     for index, (parsed, call) in enumerate(zip(calls, entries, strict=True)):
         tool = tools.get(call.tool)
+        if forbidden is None and (tool is None or _unknown(parsed)):
+            forbidden = call.tool
         if index >= limits.batch_calls:
             message = f"Not run: at most {limits.batch_calls} calls run in one reply; ask again for the rest."
             items.append(Refused(call, "batch", message))
         elif parsed.problem is not None:
             items.append(Refused(call, parsed.problem.kind, parsed.problem.message))
-            if parsed.problem.kind == "unknown_tool" and forbidden is None:
-                forbidden = call.tool
         elif tool is None:
             items.append(Refused(call, "unknown_tool", f"There is no tool {clip(call.tool, 256)!r}."))
-            forbidden = forbidden or call.tool
         else:
             items.append(Run(call, tool))
             if call.tool == DONE and done is None:
                 done = call
     return Batch(tuple(items), done, forbidden)
+
+
+def _unknown(parsed: ParsedCall) -> bool:
+    return parsed.problem is not None and parsed.problem.kind == "unknown_tool"
 
 
 def waves(runs: Sequence[Run], parallel: int) -> list[list[Run]]:
@@ -126,7 +129,8 @@ def _claims(run: Run) -> dict[str, bool]:
     for claim in run.tool.claims:
         value = run.call.arguments.get(claim.argument)
         if value is not None:
-            claims[f"{claim.argument}={render(value)}"] = claim.exclusive
+            key = f"{claim.argument}={render(value)}"
+            claims[key] = claim.exclusive or claims.get(key, False)
     return claims
 
 

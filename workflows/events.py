@@ -217,6 +217,15 @@ Event = (
 )
 
 PAGE_BYTES = 900_000
+TEXT_CHARACTERS = 4_096
+LIST_ITEMS = 100
+
+
+def _bounded(value: JsonValue | tuple[str, ...]) -> JsonValue:
+    """A field as it is kept: an event may name what a model or a provider wrote, at any length."""
+    if isinstance(value, str):
+        return value if len(value) <= TEXT_CHARACTERS else value[: TEXT_CHARACTERS - 1] + "…"
+    return [_bounded(item) for item in value[:LIST_ITEMS]] if isinstance(value, tuple) else value
 
 
 @dataclass(slots=True)
@@ -236,9 +245,9 @@ class Journal:
             "event": type(event).__name__,
         }
         for item in fields(event):
-            value: JsonValue = getattr(event, item.name)
+            value = getattr(event, item.name)
             if value is not None:
-                record[item.name] = list(value) if isinstance(value, tuple) else value
+                record[item.name] = _bounded(value)
         self.next_seq += 1
         self.records.append(record)
         while len(self.records) > self.kept:
@@ -252,7 +261,7 @@ class Journal:
         first = self.next_seq - len(self.records)
         for index in range(max(0, start - first), len(self.records)):
             record = self.records[index]
-            size += len(json.dumps(record, ensure_ascii=False))
+            size += len(json.dumps(record, ensure_ascii=False).encode("utf-8", "replace"))
             if page and size > bytes_max:
                 break
             page.append(record)

@@ -27,16 +27,13 @@ def definitions(
 
 
 def _done(output_schema: dict[str, JsonValue] | bool | None) -> ToolDefinition:
-    result: JsonValue = {} if output_schema is None else output_schema
+    result: JsonValue = {} if output_schema is None else _below(output_schema)
     schema: dict[str, JsonValue] = {
         "type": "object",
         "properties": {"result": result},
         "required": ["result"],
         "additionalProperties": False,
     }
-    definitions_of_schema = output_schema.get("$defs") if isinstance(output_schema, dict) else None
-    if definitions_of_schema is not None:
-        schema["$defs"] = definitions_of_schema
     return ToolDefinition(
         declaration=ToolDeclaration(
             name=DONE,
@@ -47,3 +44,24 @@ def _done(output_schema: dict[str, JsonValue] | bool | None) -> ToolDefinition:
         ),
         input_schema=schema,
     )
+
+
+def _below(schema: JsonValue) -> JsonValue:
+    """The schema as it reads at `#/properties/result`: references to its own root follow it there.
+
+    A schema with an `$id` is a root of its own, wherever it stands.
+    """
+    if isinstance(schema, list):
+        return [_below(item) for item in schema]
+    if not isinstance(schema, dict) or "$id" in schema:
+        return schema
+    moved: dict[str, JsonValue] = {}
+    for key, value in schema.items():
+        if key == "$ref" and isinstance(value, str) and (value == "#" or value.startswith("#/")):
+            moved[key] = f"#/properties/result{value[1:]}"
+        else:
+            moved[key] = value if key in _VALUES else _below(value)
+    return moved
+
+
+_VALUES = frozenset({"const", "default", "enum", "examples"})

@@ -81,7 +81,7 @@ def control_entry(seq: int, exchange: int, turn: int, kind: str, text: str) -> E
 
 
 def reply_entry(seq: int, exchange: int, turn: int, reply: ModelReply, call_ids: Sequence[str]) -> Entry:
-    """A model's reply; `call_ids` are the run's ids of its calls, in order."""
+    """A model's reply; `call_ids` are the run's ids of its calls, in order. Blank text is no text."""
     calls = tuple(
         EntryCall(id=call_id, tool=call.tool, arguments=call.arguments, raw=call.raw)
         for call_id, call in zip(call_ids, reply.calls, strict=True)
@@ -93,7 +93,7 @@ def reply_entry(seq: int, exchange: int, turn: int, reply: ModelReply, call_ids:
         role="assistant",
         exchange=exchange,
         turn=turn,
-        content=reply.text,
+        content=reply.text if reply.text.strip() else "",
         calls=calls,
         thinking=reply.thinking,
         spilled=reply.text_blob,
@@ -250,7 +250,7 @@ def project(entries: Iterable[Entry]) -> list[Message]:
 
 
 def _without_unanswered(messages: list[Message]) -> list[Message]:
-    """Drop calls that the next message does not answer."""
+    """Drop calls that the next message does not answer; what then stands side by side becomes one."""
     kept: list[Message] = []
     for index, message in enumerate(messages):
         if isinstance(message, AssistantMessage) and message.calls:
@@ -260,5 +260,9 @@ def _without_unanswered(messages: list[Message]) -> list[Message]:
             if not calls and not message.text:
                 continue
             message = AssistantMessage(message.text, calls, message.thinking)
+        before = kept[-1] if kept else None
+        if isinstance(message, UserMessage) and isinstance(before, UserMessage):
+            kept[-1] = UserMessage(before.results + message.results, before.texts + message.texts)
+            continue
         kept.append(message)
     return kept

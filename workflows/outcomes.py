@@ -5,7 +5,8 @@ Pure. Source: shared design, loop.md "Outcomes".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 
 from mainspring.schemas.base import JsonValue
 from mainspring.schemas.run import ANSWERED, CODES, Outcome, RunResult, Spend
@@ -15,6 +16,8 @@ from mainspring.workflows.values import clip, preview
 __all__ = ["Ending", "result_of", "sentence"]
 
 PARTIAL_BYTES = 16_384
+RESULT_BYTES = 1_500_000
+"""Of answer and output together: a result above 2 MB could not be stored at all."""
 MESSAGE_CHARACTERS = 1_000
 
 
@@ -43,7 +46,8 @@ class Ending:
 def result_of(
     ending: Ending, *, partial: str, spend: Spend, exchanges: int, unanswered: tuple[str, ...] = ()
 ) -> RunResult:
-    """The result of a run that ends so; bounded, whatever the model wrote."""
+    """The result of a run that ends so; bounded, whatever the model wrote: the ledger has it whole."""
+    ending = _fitting(ending)
     return RunResult(
         outcome=ending.outcome,
         code=ending.code,
@@ -56,6 +60,22 @@ def result_of(
         answer_blob=ending.answer_blob,
         unanswered=tuple(clip(text, 200) for text in unanswered[:50]),
     )
+
+
+def _fitting(ending: Ending) -> Ending:
+    """The text yields to the output that says the same; an output too large by itself is left out."""
+    output = _size(ending.output)
+    if output + _size(ending.answer) <= RESULT_BYTES:
+        return ending
+    if ending.answer is not None:
+        ending = replace(ending, answer=preview(ending.answer, limit=PARTIAL_BYTES))
+    if output <= RESULT_BYTES:
+        return ending
+    return replace(ending, output=None, message="the output is too large for a result; the transcript has it")
+
+
+def _size(value: JsonValue) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def sentence(ending: Ending) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 __all__ = ["estimate"]
 
 _LATIN_CHARACTERS_A_TOKEN = 4
+_EMOJI = ((0x2300, 0x23FF), (0x25A0, 0x27BF), (0x2B00, 0x2BFF))
+"""Blocks below U+10000 that hold emoji."""
 
 
 def estimate(text: str) -> int:
@@ -24,10 +26,8 @@ def estimate(text: str) -> int:
 
 def _quarters(point: int) -> int:
     """Quarter tokens of one character."""
-    if point < 0x250:
-        return 1 if point < 0x80 else 2
     if point < 0x0E00:
-        return 2
-    if point < 0x10000:
-        return 4 if point < 0x2000 or point >= 0x2E80 else 3
-    return 8
+        return 1 if point < 0x80 else 2
+    if point >= 0x10000 or any(first <= point <= last for first, last in _EMOJI):
+        return 8
+    return 4 if point < 0x2000 or point >= 0x2E80 else 3

@@ -37,9 +37,12 @@ def safe_text(text: str) -> str:
 
 
 def clip(text: str, limit: int) -> str:
-    """At most `limit` characters on one line, for a summary or a message."""
-    line = " ".join(text.split()) if "\n" in text or "\t" in text else text
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    """At most `limit` characters on one line, without control characters: for a summary or a message."""
+    line = text if text.isprintable() else " ".join(safe_text(_CONTROL.sub(" ", text)).split())
+    return line if len(line) <= limit else (line[: max(0, limit - 1)] + "…")[:limit]
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def render(content: JsonValue) -> str:
@@ -54,11 +57,11 @@ def preview(text: str, *, limit: int = PREVIEW_BYTES, note: str = "") -> str:
 
     Two thirds are head. Characters are never split.
     """
-    raw = text.encode("utf-8")
+    raw = text.encode("utf-8", "replace")
     if len(raw) <= limit:
         return text
     head = raw[: limit * 2 // 3].decode("utf-8", "ignore")
-    tail = raw[-(limit // 3) :].decode("utf-8", "ignore")
+    tail = raw[len(raw) - limit // 3 :].decode("utf-8", "ignore")
     left_out = len(raw) - len(head.encode()) - len(tail.encode())
     return f"{head}\n[… {left_out} of {len(raw)} bytes left out{note} …]\n{tail}"
 
@@ -82,22 +85,35 @@ def safe_value(value: object, *, depth: int = DEPTH_MAX, items: int = ITEMS_MAX)
 
 
 def _safe(value: object, depth: int, budget: _Budget, above: tuple[int, ...]) -> JsonValue:
-    if isinstance(value, str):
-        return safe_text(str(value))
-    if value is None or isinstance(value, bool):
+    try:
+        if value is None or isinstance(value, str | int | float):
+            return _scalar(value)
+        budget.left -= 1
+        if budget.left < 0:
+            return _TOO_MANY
+        if id(value) in above:
+            return "[left out: cycle]"
+        if depth <= 0:
+            return "[left out: nested too deeply]"
+        return _container(value, depth - 1, budget, (*above, id(value)))
+    except Exception:  # the value's own methods may raise anything, and its class may lie
+        return f"[{type(value).__name__}]"
+
+
+_TOO_MANY = "[left out: too many items]"
+
+
+def _scalar(value: str | int | float | None) -> JsonValue:
+    """A scalar of its exact type: a subclass's own methods are not asked."""
+    if value is None or value is True or value is False:
         return value
+    if isinstance(value, str):
+        return safe_text(str.__str__(value))
     if isinstance(value, int):
-        return int(value) if -INTEGER_MAX <= value <= INTEGER_MAX else _big(value)
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else _not_finite(value)
-    budget.left -= 1
-    if budget.left < 0:
-        return "[left out: too many items]"
-    if id(value) in above:
-        return "[left out: cycle]"
-    if depth <= 0:
-        return "[left out: nested too deeply]"
-    return _container(value, depth - 1, budget, (*above, id(value)))
+        number = int.__int__(value)
+        return number if -INTEGER_MAX <= number <= INTEGER_MAX else _big(number)
+    real = float.__float__(value)
+    return real if math.isfinite(real) else _not_finite(real)
 
 
 def _big(value: int) -> str:
@@ -113,16 +129,31 @@ def _not_finite(value: float) -> str:
 
 def _container(value: object, depth: int, budget: _Budget, above: tuple[int, ...]) -> JsonValue:
     if isinstance(value, Mapping):
-        return {_key(key): _safe(item, depth, budget, above) for key, item in value.items()}
+        return _mapping(value.items(), depth, budget, above)
     if isinstance(value, bytes | bytearray | memoryview):
         return f"[{len(value)} bytes]"
     if isinstance(value, set | frozenset):
-        members = [_safe(item, depth, budget, above) for item in value]
-        return sorted(members, key=lambda item: json.dumps(item, sort_keys=True))
-    if isinstance(value, list | tuple):
+        return _members(value, depth, budget, above)
+    if isinstance(value, list | tuple) and not hasattr(value, "_asdict"):
         return _sequence(value, depth, budget, above)
-    plain = _plain(value)
-    return safe_text(str(plain)) if isinstance(plain, str) else _safe(plain, depth, budget, above)
+    return _safe(_plain(value), depth, budget, above)
+
+
+def _mapping(
+    items: Iterable[tuple[object, object]], depth: int, budget: _Budget, above: tuple[int, ...]
+) -> JsonValue:
+    """Keys that become the same text are told apart, so that no item is lost."""
+    safe: dict[str, JsonValue] = {}
+    for key, item in items:
+        budget.left -= 1
+        name = _key(key)
+        while name in safe:
+            name = f"{name} ({len(safe)})"
+        if budget.left < 0:
+            safe[name] = _TOO_MANY
+            break
+        safe[name] = _safe(item, depth, budget, above)
+    return safe
 
 
 def _sequence(value: Iterable[object], depth: int, budget: _Budget, above: tuple[int, ...]) -> JsonValue:
@@ -130,36 +161,59 @@ def _sequence(value: Iterable[object], depth: int, budget: _Budget, above: tuple
     for item in value:
         budget.left -= 1
         if budget.left < 0:
-            members.append("[left out: too many items]")
+            members.append(_TOO_MANY)
             break
         members.append(_safe(item, depth, budget, above))
     return members
 
 
+def _members(
+    value: set[object] | frozenset[object], depth: int, budget: _Budget, above: tuple[int, ...]
+) -> JsonValue:
+    """A set's members, sorted. Each has the same share of the budget: their order is no one's business."""
+    share = budget.left // max(1, len(value)) - 1
+    if share < 0:
+        return _TOO_MANY
+    members: list[JsonValue] = []
+    for item in value:
+        own = _Budget(share)
+        members.append(_safe(item, depth, own, above))
+        budget.left -= 1 + share - max(0, own.left)
+    return sorted(members, key=lambda item: json.dumps(item, sort_keys=True))
+
+
 def _key(key: object) -> str:
-    if isinstance(key, str):
-        return safe_text(str(key))
-    if key is None or isinstance(key, bool):
-        return json.dumps(key)
-    return safe_text(clip(str(key), 256))
+    if type(key) is str:
+        return safe_text(key)
+    try:
+        if isinstance(key, str):
+            return safe_text(str.__str__(key))
+        return json.dumps(key) if key is None or key is True or key is False else _text(key, 256)
+    except Exception:
+        return f"[{type(key).__name__}]"
+
+
+def _text(value: object, limit: int) -> str:
+    """The object's own text without its address, which would make equal results differ."""
+    return safe_text(clip(_ADDRESS.sub("", str.__str__(str(value))), limit))
+
+
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
 
 def _plain(value: Any) -> object:
     """A value of a richer type, one step nearer to JSON; text when there is no such step."""
     for method in ("model_dump", "_asdict", "tolist", "isoformat"):
-        step = getattr(value, method, None)
-        if callable(step) and not isinstance(value, type):
-            try:
+        try:
+            step = getattr(value, method, None)
+            if callable(step) and not isinstance(value, type):
                 return step()
-            except Exception:
-                break
+        except Exception:
+            break
     fields = getattr(type(value), "__dataclass_fields__", None)
     if fields is not None:
         return {name: getattr(value, name, None) for name in fields}
-    try:
-        return clip(str(value), 1_000)
-    except Exception:
-        return f"[{type(value).__name__}]"
+    return _text(value, 1_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +233,8 @@ class Malformed:
 def parse_json(text: str, *, depth: int = DEPTH_MAX, size: int = 4_000_000) -> Parsed | Malformed:
     """Parse strictly and in bounded time and stack: no NaN, no bottomless nesting, no second value.
 
-    Integers beyond 2**53 are kept as text. Duplicate keys are refused: which one was meant is unknown.
+    Integers beyond 2**53 and numbers beyond a float are kept as text. Duplicate keys are refused: which one
+    was meant is unknown.
     """
     if len(text) > size:
         return Malformed(f"it has {len(text)} characters; at most {size} are read")
@@ -188,7 +243,11 @@ def parse_json(text: str, *, depth: int = DEPTH_MAX, size: int = 4_000_000) -> P
         return Malformed(f"it nests deeper than {depth} levels")
     try:
         value = json.loads(
-            text, parse_constant=_refuse_constant, parse_int=_parse_int, object_pairs_hook=_unique
+            text,
+            parse_constant=_refuse_constant,
+            parse_int=_parse_int,
+            parse_float=_parse_float,
+            object_pairs_hook=_unique,
         )
     except json.JSONDecodeError as error:
         return Malformed(f"{error.msg} at line {error.lineno}, column {error.colno}")
@@ -197,18 +256,22 @@ def parse_json(text: str, *, depth: int = DEPTH_MAX, size: int = 4_000_000) -> P
     return Parsed(safe_value(value, depth=depth + 1))
 
 
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
-_BRACKET = re.compile(r"[\[\]{}]")
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+_PLAIN = re.compile(r"[^\[\]{}]+")
 
 
 def nesting(text: str, enough: int) -> int:
     """How deep brackets nest outside of strings; stops counting beyond `enough`. Linear."""
     deepest = level = 0
-    for bracket in _BRACKET.finditer(_STRING.sub("", text)):
-        level += 1 if bracket[0] in "[{" else -1
-        deepest = max(deepest, level)
-        if deepest > enough:
-            break
+    for bracket in _PLAIN.sub("", _STRING.sub("", text)):
+        if bracket in "[{":
+            level += 1
+            if level > deepest:
+                deepest = level
+                if deepest > enough:
+                    break
+        else:
+            level -= 1
     return deepest
 
 
@@ -223,10 +286,16 @@ def _parse_int(digits: str) -> int | str:
     return number if -INTEGER_MAX <= number <= INTEGER_MAX else digits
 
 
+def _parse_float(digits: str) -> float | str:
+    number = float(digits)
+    return number if math.isfinite(number) else clip(digits, 1_000)
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = {key for key, _ in pairs}
-    if len(keys) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {clip(twice, 60)!r} appears twice")
-    return dict(pairs)
+    unique: dict[str, Any] = {}
+    for key, value in pairs:
+        name = safe_text(key)
+        if name in unique:
+            raise ValueError(f"the key {clip(name, 60)!r} appears twice")
+        unique[name] = value
+    return unique

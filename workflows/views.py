@@ -8,6 +8,7 @@ Source: shared design, loop.md "Talking to a run" (queries, Temporal UI); interf
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from mainspring.schemas.agent import BudgetSpec
 from mainspring.schemas.base import JsonValue, wire
 from mainspring.schemas.ledger import LedgerRef, Plan
 from mainspring.schemas.run import RunInput
+from mainspring.schemas.tools import ToolDeclaration
 from mainspring.workflows import budget
 from mainspring.workflows.ledger import AssistantMessage, Ledger, Message, project, select
 from mainspring.workflows.messages import Inbox
@@ -38,6 +40,7 @@ __all__ = [
 ]
 
 EXPLAIN_BYTES = 1_500_000
+NAMES_MAX = 1_000
 PAGE_ENTRIES = 200
 
 
@@ -59,6 +62,7 @@ class Viewed(Protocol):
 
     input: RunInput | None
     armed: Armed | None
+    tools: dict[str, ToolDeclaration]
     budget: BudgetSpec
     meter: budget.Meter
     ledger: Ledger
@@ -140,7 +144,9 @@ def details(run: Viewed) -> str:
 
 def number(value: JsonValue) -> int:
     """A count that a caller gave, 0 for what is none."""
-    return max(0, int(value)) if isinstance(value, int | float) and not isinstance(value, bool) else 0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return 0
+    return max(0, int(value))
 
 
 def window(value: JsonValue) -> tuple[int, int]:
@@ -181,7 +187,9 @@ def explain(run: Viewed, turn: JsonValue) -> dict[str, Any]:
         message_json(message)
         for message in project(select(run.ledger.entries[: found.ledger.length], found.plan))
     ]
-    kept, left_out = _newest(messages, EXPLAIN_BYTES)
+    names = list(run.tools) if found.offer.names == "all" else list(found.offer.names)
+    names = names[:NAMES_MAX]
+    kept, left_out = _newest(messages, EXPLAIN_BYTES - len(json.dumps(names)))
     instructions = run.armed.spec.instructions if run.armed else ""
     return {
         "turn": found.turn,
@@ -190,7 +198,7 @@ def explain(run: Viewed, turn: JsonValue) -> dict[str, Any]:
         "ledger": wire(found.ledger),
         "plan": wire(found.plan),
         "offered": {
-            "names": list(found.offer.names) if found.offer.names != "all" else _all_names(run),
+            "names": names,
             "count": found.offer.offered,
             "universe": found.offer.universe,
             "by_source": found.offer.by_source,
@@ -200,11 +208,6 @@ def explain(run: Viewed, turn: JsonValue) -> dict[str, Any]:
         "messages": kept,
         "left_out": left_out,
     }
-
-
-def _all_names(run: Viewed) -> list[str]:
-    tools = run.armed.tools if run.armed else ()
-    return [tool.name for tool in tools or ()]
 
 
 def _turn(turns: Sequence[TurnRecord], turn: JsonValue) -> TurnRecord:

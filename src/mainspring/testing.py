@@ -24,7 +24,7 @@ from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 from temporalio.worker import Replayer, Worker
 
 from mainspring.activities.functions import ToolFunction
-from mainspring.client import Run, StartOptions, get_run, start_run
+from mainspring.client import Run, get_run, start_run
 from mainspring.plugin import MainspringPlugin
 from mainspring.schemas.base import JsonValue
 from mainspring.schemas.run import RunResult
@@ -46,10 +46,8 @@ class Case:
 
     async def start(self, prompt: str = "go", **options: Any) -> Run[Any]:
         """Start a run of the agent; `options` are those of `start_run`."""
-        options.setdefault("agent", AGENT)
-        given: StartOptions = {"id": f"run-{uuid4().hex[:12]}", "task_queue": self.task_queue}
-        given.update(options)  # type: ignore[typeddict-item]
-        run = await start_run(self.client, prompt=prompt, **given)
+        given = {"agent": AGENT, "id": f"run-{uuid4().hex[:12]}", "task_queue": self.task_queue, **options}
+        run: Run[Any] = await start_run(self.client, prompt=prompt, **given)
         self.started.append(run.id)
         return run
 

@@ -185,7 +185,10 @@ async def test_paused_run_starts_no_call_until_it_is_resumed(server: Server) -> 
 
 @pytest.mark.parametrize("when", [0.0, 0.05, 0.2, 0.6, 1.0])
 async def test_cancel_ends_the_run_cancelled_at_any_moment(server: Server, when: float) -> None:
-    """A cancelled run ends Cancelled, its last event says so, and its partial text can still be read."""
+    """A cancelled run ends Cancelled, its last event says so, and every call of it has its observation.
+
+    One that is cancelled before its first workflow task never began: it has no events.
+    """
     replies = [{"text": "thinking", **NAP, "repeat": 40}]
     async with serving(server.address, replies=replies, tools=[nap]) as case:
         run = await case.start()
@@ -196,8 +199,8 @@ async def test_cancel_ends_the_run_cancelled_at_any_moment(server: Server, when:
         events = await case.events(run)
         calls = {event["call_id"] for event in events if event["event"] == "ToolCompleted"}
         entries = await case.handle(run).query("transcript")
-    assert (events[0]["event"], events[-1]["event"]) == ("RunStarted", "Finished")
-    assert events[-1]["outcome"] == "cancelled"
+    ends = (events[0]["event"], events[-1]["event"], events[-1]["outcome"]) if events else None
+    assert ends == ("RunStarted", "Finished", "cancelled") or (ends is None and when == 0.0)
     assert calls == {call["id"] for entry in entries for call in entry.get("calls", [])}
 
 

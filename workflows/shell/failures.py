@@ -1,0 +1,90 @@
+"""A failed activity, as what is known of it: for the model an observation, for the loop a reason.
+
+Source: shared design, tools.md "Retries and side effects"; temporal-facts.md 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType, is_cancelled_exception
+from temporalio.exceptions import TimeoutError as TimedOut
+
+with workflow.unsafe.imports_passed_through():
+    from mainspring.schemas import errors
+    from mainspring.schemas.tools import ToolOutcome
+    from mainspring.workflows.dispatch import Run
+    from mainspring.workflows.values import clip
+
+__all__ = ["CallOutcome", "CallStatus", "ModelGone", "Withdrawn", "failed_call", "model_gone", "unknown"]
+
+CallStatus = Literal["ok", "error", "refused", "not_run", "interrupted", "unknown", "forbidden"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutcome:
+    """What became of one call. `n` is the number of the activity whose result it is, if it is one's."""
+
+    outcome: ToolOutcome
+    status: CallStatus
+    ms: int = 0
+    n: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelGone:
+    """The model call failed for good, on every model there was."""
+
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """A person withdrew what was in flight."""
+
+
+def model_gone(failure: BaseException) -> ModelGone:
+    """Why a model call failed for good."""
+    cause = failure.cause if isinstance(failure, ActivityError) else failure
+    if isinstance(cause, ApplicationError):
+        return ModelGone(cause.type or errors.MODEL_UNAVAILABLE, cause.message)
+    if isinstance(cause, TimedOut):
+        kind = cause.type.name.lower() if cause.type else "timeout"
+        return ModelGone("timeout", f"the model call ran out of time ({kind})")
+    return ModelGone(errors.MODEL_UNAVAILABLE, str(cause or failure))
+
+
+def failed_call(run: Run, failure: BaseException, ms: int) -> CallOutcome:
+    """A call whose activity failed, as an observation that says what is known of its effect."""
+    cause = failure.cause if isinstance(failure, ActivityError) else failure
+    if is_cancelled_exception(failure):
+        told = "Interrupted while it ran; whether it took effect is unknown. Verify before repeating."
+        return CallOutcome(ToolOutcome(content=told, is_error=True), "interrupted", ms)
+    if isinstance(cause, TimedOut):
+        return _timed_out(run, cause, ms)
+    if isinstance(cause, ApplicationError):
+        status: CallStatus = "forbidden" if cause.type == errors.TOOL_FORBIDDEN else "error"
+        told = clip(cause.message, 2_000) or cause.type or "the tool failed"
+        label = f"{cause.type}: " if cause.type and cause.type not in told else ""
+        return CallOutcome(ToolOutcome(content=f"{label}{told}", is_error=True), status, ms)
+    told = clip(str(cause or failure), 2_000)
+    return CallOutcome(ToolOutcome(content=told, is_error=True), "error", ms)
+
+
+def _timed_out(run: Run, cause: TimedOut, ms: int) -> CallOutcome:
+    if cause.type == TimeoutType.SCHEDULE_TO_START:
+        told = "Not started: no worker took it in time."
+        return CallOutcome(ToolOutcome(content=told, is_error=True), "not_run", ms)
+    if run.tool.effects in ("none", "read"):
+        told = f"Timed out: no result within {run.tool.timeout:g} s an attempt."
+        return CallOutcome(ToolOutcome(content=told, is_error=True), "error", ms)
+    return CallOutcome(unknown("it was lost or timed out"), "unknown", ms)
+
+
+def unknown(why: str) -> ToolOutcome:
+    """The observation of a call that may or may not have happened."""
+    told = f"Outcome unknown ({why}): it may or may not have happened. Verify before repeating."
+    return ToolOutcome(content=told, is_error=True)

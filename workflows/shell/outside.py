@@ -1,0 +1,263 @@
+"""What a run has done outside of it: arming, model calls, tool calls.
+
+Source: shared design, context.md "The transcript by reference"; tools.md "A tool is an activity";
+temporal-facts.md 5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+
+from mainspring.workflows.shell.failures import (
+    CallOutcome,
+    ModelGone,
+    Withdrawn,
+    failed_call,
+    model_gone,
+    unknown,
+)
+from mainspring.workflows.shell.people import People
+
+with workflow.unsafe.imports_passed_through():
+    from mainspring.schemas import errors
+    from mainspring.schemas.activities import Armed, ModelReply, ModelRequest
+    from mainspring.schemas.base import unwire, wire
+    from mainspring.schemas.ledger import NewEntry, Plan
+    from mainspring.schemas.run import RunInput
+    from mainspring.schemas.tools import ToolDeclaration, ToolOutcome
+    from mainspring.workflows import events, views
+    from mainspring.workflows.dispatch import Run, attempts, summary
+    from mainspring.workflows.router import Offer
+    from mainspring.workflows.values import clip, safe_value
+
+__all__ = ["RunShell"]
+
+PAUSE_SECONDS_MAX = 60.0
+SPILL_BYTES_DEFAULT = 16_384
+CALL_TOOL = "mainspring.call_tool"
+"""The plain activity that serves MCP tools by name, where a worker's dynamic activity is the user's own."""
+
+_FALLBACK = frozenset(
+    {
+        errors.MODEL_RATE_LIMITED,
+        errors.MODEL_UNAVAILABLE,
+        errors.MODEL_REJECTED,
+        errors.MODEL_MISCONFIGURED,
+        "timeout",
+    }
+)
+
+
+class RunShell(People):
+    """A run's dealings with the outside."""
+
+    async def settle(self, handles: Sequence[workflow.ActivityHandle[Any]], grace: float) -> None:
+        """Wait until all are done, or until a person withdraws them: then cancel, and wait `grace` seconds.
+
+        Raises: asyncio.CancelledError, after the same, when the run is cancelled.
+        """
+
+        def done() -> bool:
+            return all(handle.done() for handle in handles)
+
+        try:
+            await workflow.wait_condition(lambda: self.stop is not None or done())
+        except asyncio.CancelledError:
+            await self._cancel(handles, grace)
+            raise
+        if not done():
+            await self._cancel(handles, grace)
+
+    async def _cancel(self, handles: Sequence[workflow.ActivityHandle[Any]], grace: float) -> None:
+        pending = [handle for handle in handles if not handle.done()]
+        for handle in pending:
+            handle.cancel()
+        if pending and grace > 0:
+            try:
+                await workflow.wait_condition(lambda: all(handle.done() for handle in pending), timeout=grace)
+            except TimeoutError:
+                return
+
+    # -- activities --------------------------------------------------------------------------------
+
+    async def arm(self, request: RunInput) -> Armed:
+        """Resolve agent and catalog, once.
+
+        Raises: ApplicationError with the type `invalid_input` or `catalog_unavailable`; ActivityError.
+        """
+        try:
+            result: dict[str, Any] = await workflow.execute_activity(
+                "mainspring.arm",
+                {"input": wire(request)},
+                start_to_close_timeout=timedelta(seconds=120),
+                schedule_to_close_timeout=timedelta(seconds=600),
+                retry_policy=RetryPolicy(maximum_attempts=5, maximum_interval=timedelta(seconds=20)),
+                summary=clip(f"arm {views.agent_name(request)}", 100),
+            )
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            cause = error.cause
+            known = (errors.INVALID_INPUT, errors.CATALOG_UNAVAILABLE)
+            if isinstance(cause, ApplicationError) and cause.type in known:
+                raise cause from error
+            told = clip(str(cause or error), 500)
+            raise ApplicationError(f"arming failed: {told}", type=errors.CATALOG_UNAVAILABLE) from error
+        return unwire(Armed, result)
+
+    async def catalog_pages(self, armed: Armed) -> list[ToolDeclaration]:
+        """Declarations of a catalog that is too large for one record."""
+        if armed.tools is not None:
+            return [tool.declaration for tool in armed.tools]
+        declarations: list[ToolDeclaration] = []
+        for page in range(armed.catalog_pages):
+            result: dict[str, Any] = await workflow.execute_activity(
+                "mainspring.catalog_page",
+                args=[wire(armed.catalog_blob) if armed.catalog_blob else None, page],
+                start_to_close_timeout=timedelta(seconds=60),
+                retry_policy=RetryPolicy(maximum_attempts=5),
+            )
+            declarations += [unwire(ToolDeclaration, item) for item in result["tools"]]
+        return declarations
+
+    async def call_model(self, offer: Offer, plan: Plan) -> tuple[ModelReply, int] | ModelGone | Withdrawn:
+        """Call the model, then its fallbacks; the reply comes with its number.
+
+        Raises: asyncio.CancelledError, when the run is cancelled.
+        """
+        armed = self.armed
+        assert armed is not None
+        while True:
+            called = await self._call_model(armed, offer, plan)
+            if not isinstance(called, ModelGone):
+                return called
+            failed = armed.models[self.model_index].name
+            more = self.model_index + 1 < len(armed.models) and called.error in _FALLBACK
+            fallback = armed.models[self.model_index + 1].name if more else None
+            self.emit(events.ModelFailed(failed, called.error, clip(called.message, 300), fallback))
+            if fallback is None:
+                return called
+            self.model_index += 1
+
+    async def _call_model(
+        self, armed: Armed, offer: Offer, plan: Plan
+    ) -> tuple[ModelReply, int] | ModelGone | Withdrawn:
+        activity_id, number = self.next_id()
+        request = ModelRequest(
+            armed=armed.digest,
+            call=self.meter.model_calls,
+            turn=self.meter.turns,
+            exchange=self.exchange,
+            ledger=self.ledger.ref,
+            new=tuple(self._compact(new) for new in self.new),
+            plan=plan,
+            offered=offer.names,
+            model=self.model_index,
+        )
+        model = armed.models[self.model_index]
+        whole = self.limits.model_timeout * 2
+        if self.budget.wall is not None:
+            whole = min(whole, max(0.001, self.budget.wall - self.meter.wall_ms / 1000))
+        handle = workflow.start_activity(
+            "mainspring.call_model",
+            wire(request),
+            activity_id=activity_id,
+            start_to_close_timeout=timedelta(seconds=min(self.limits.model_timeout, whole)),
+            schedule_to_close_timeout=timedelta(seconds=whole),
+            heartbeat_timeout=timedelta(seconds=30),
+            retry_policy=RetryPolicy(
+                maximum_attempts=self.limits.model_attempts,
+                maximum_interval=timedelta(seconds=PAUSE_SECONDS_MAX),
+            ),
+            summary=clip(f"turn {self.meter.turns} · {model.name}", 100),
+        )
+        await self.settle([handle], grace=0)
+        if not handle.done():
+            return Withdrawn()
+        failure = handle.exception()
+        if failure is None:
+            reply = unwire(ModelReply, handle.result())
+            self.new = []
+            self._number += len(reply.calls)
+            return reply, number
+        if is_cancelled_exception(failure):
+            self.raise_if_cancelled()
+            return Withdrawn()
+        return model_gone(failure)
+
+    def _compact(self, new: NewEntry) -> NewEntry:
+        """Leave out what the activity can infer."""
+        if new.turn is not None and new.turn == self.meter.turns - 1:
+            return new.model_copy(update={"turn": None})
+        return new
+
+    async def run_calls(self, wave: Sequence[Run], into: dict[str, CallOutcome]) -> None:
+        """Run a wave of calls at once and note what became of each, by call id.
+
+        Raises: asyncio.CancelledError, when the run is cancelled; `into` is filled first.
+        """
+        handles: dict[str, workflow.ActivityHandle[Any]] = {}
+        ended: dict[str, int] = {}
+        began = workflow.time_ns()
+        for run in wave:
+            handle = self._start_call(run)
+            handle.add_done_callback(_note_end(ended, run.call.id))
+            handles[run.call.id] = handle
+        try:
+            await self.settle(list(handles.values()), grace=self.limits.cancel_grace)
+        finally:
+            for run in wave:
+                took = ended.get(run.call.id, began) - began
+                into[run.call.id] = self._call_outcome(run, handles[run.call.id], -(-took // 1_000_000))
+
+    def _start_call(self, run: Run) -> workflow.ActivityHandle[Any]:
+        tool = run.tool
+        wall_left = None if self.budget.wall is None else self.budget.wall - self.meter.wall_ms / 1000
+        bounds = attempts(tool, wall_left)
+        arguments: list[Any] = [run.call.arguments]
+        if tool.activity == CALL_TOOL:
+            arguments.insert(0, tool.name)
+        if tool.source != "activity" and self.limits.spill_bytes != SPILL_BYTES_DEFAULT:
+            arguments.append({"spill_bytes": self.limits.spill_bytes})
+        return workflow.start_activity(
+            tool.activity or tool.name,
+            args=arguments,
+            activity_id=run.call.id,
+            task_queue=tool.task_queue,
+            start_to_close_timeout=timedelta(seconds=bounds.start_to_close),
+            schedule_to_close_timeout=timedelta(seconds=bounds.schedule_to_close),
+            heartbeat_timeout=None if bounds.heartbeat is None else timedelta(seconds=bounds.heartbeat),
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            retry_policy=RetryPolicy(
+                maximum_attempts=bounds.attempts, maximum_interval=timedelta(seconds=30)
+            ),
+            summary=summary(self.meter.turns, run.call),
+        )
+
+    def _call_outcome(self, run: Run, handle: workflow.ActivityHandle[Any], ms: int) -> CallOutcome:
+        if not handle.done():
+            return CallOutcome(unknown("it was interrupted"), "unknown", ms)
+        failure = handle.exception()
+        if failure is not None:
+            return failed_call(run, failure, ms)
+        result = handle.result()
+        if run.tool.source == "activity":
+            content = safe_value(result, depth=self.limits.depth)
+            return CallOutcome(ToolOutcome(content=content), "ok", ms)
+        outcome = unwire(ToolOutcome, result)
+        number = int(run.call.id.rpartition("-")[2])
+        return CallOutcome(outcome, "error" if outcome.is_error else "ok", ms, number)
+
+
+def _note_end(ended: dict[str, int], call_id: str) -> Callable[[Any], None]:
+    def note(_: Any) -> None:
+        ended[call_id] = workflow.time_ns()
+
+    return note

@@ -1,0 +1,168 @@
+"""What people say to a run and ask of it. Handlers only enqueue and never wait: so no message is lost.
+
+Source: shared design, loop.md "Talking to a run"; interfaces.md "On the wire"; temporal-facts.md 2, 3.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+from mainspring.workflows.shell.state import RunState
+
+with workflow.unsafe.imports_passed_through():
+    from mainspring.schemas.agent import BudgetPatch
+    from mainspring.schemas.base import JsonValue, wire
+    from mainspring.workflows import budget, events, views
+    from mainspring.workflows.messages import (
+        SIGNALS,
+        UPDATES,
+        Extend,
+        Finish,
+        FollowUp,
+        Interrupt,
+        Message,
+        Pause,
+        Rejected,
+        Resume,
+        Steer,
+        decode,
+    )
+    from mainspring.workflows.values import clip
+
+__all__ = ["People"]
+
+UPDATES_REMEMBERED = 500
+
+
+class People(RunState):
+    """Signals, updates and queries of a run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answers: OrderedDict[str, JsonValue] = OrderedDict()
+
+    # -- what people say ---------------------------------------------------------------------------
+
+    @workflow.signal(dynamic=True)
+    def on_signal(self, name: str, args: Sequence[RawValue]) -> None:
+        """Take any signal. What is not understood becomes an event."""
+        message = self._decode(name, args, SIGNALS)
+        taken = message if isinstance(message, Rejected) else self._take(message)
+        if isinstance(taken, Rejected):
+            self.emit(events.SignalRejected(clip(name, 80), taken.reason))
+
+    @workflow.update(dynamic=True)
+    def on_update(self, name: str, args: Sequence[RawValue]) -> JsonValue:
+        """Take an update that its validator let pass; one that is repeated gets its first answer again."""
+        info = workflow.current_update_info()
+        update_id = info.id if info else ""
+        if update_id in self._answers:
+            return self._answers[update_id]
+        message = self._decode(name, args, UPDATES)
+        taken = message if isinstance(message, Rejected) else self._take(message)
+        if isinstance(taken, Rejected):
+            raise ApplicationError(taken.reason, type="rejected", non_retryable=True)
+        answer: JsonValue = (
+            {"accepted": taken} if isinstance(taken, int) else self.budget.model_dump(mode="json")
+        )
+        self._answers[update_id] = answer
+        while len(self._answers) > UPDATES_REMEMBERED:
+            self._answers.popitem(last=False)
+        return answer
+
+    @on_update.validator
+    def check_update(self, name: str, args: Sequence[RawValue]) -> None:
+        """Refuse an update that cannot be understood or taken, before it is written to history."""
+        message = self._decode(name, args, UPDATES)
+        if not isinstance(message, Rejected):
+            message = self._refusal(message)
+        if isinstance(message, Rejected):
+            raise ApplicationError(message.reason, type="rejected", non_retryable=True)
+
+    def _decode(self, name: str, args: Sequence[RawValue], known: Sequence[str]) -> Message | Rejected:
+        decoded: list[object] = []
+        for value in args:
+            try:
+                decoded.append(workflow.payload_converter().from_payload(value.payload))
+            except Exception as error:
+                return Rejected(f"{clip(name, 80)}: the argument cannot be decoded ({type(error).__name__})")
+        if name not in known:
+            return Rejected(f"{clip(name, 80)!r} is not known here; known: {', '.join(known)}")
+        return decode(name, decoded, message_bytes=self.limits.message_bytes)
+
+    def _refusal(self, message: Message) -> Message | Rejected:
+        """The message, or why it cannot be taken now."""
+        if self.outcome is not None:
+            return Rejected(f"the run has ended ({self.outcome})")
+        queued = isinstance(message, Steer | FollowUp)
+        if queued and self.inbox.waiting >= self.limits.queued_messages:
+            return Rejected(f"{self.inbox.waiting} messages are queued; no more are taken")
+        return message
+
+    def _take(self, message: Message) -> int | Rejected | None:
+        """Do what a message says, without waiting; the number of one that was queued."""
+        refusal = self._refusal(message)
+        if isinstance(refusal, Rejected):
+            return refusal
+        match message:
+            case Steer() | FollowUp():
+                if isinstance(message, Steer) and message.interrupt:
+                    self.stop = self.stop or "steer"
+                return self.inbox.put(message)
+            case Interrupt():
+                self.stop = "interrupt"
+            case Finish():
+                self.finishing = True
+            case Pause() | Resume():
+                self._pause(isinstance(message, Pause))
+            case Extend(more):
+                self._extend(more)
+        return None
+
+    def _pause(self, paused: bool) -> None:
+        if paused != self.paused:
+            self.paused = paused
+            self.emit(events.Paused() if paused else events.Resumed())
+
+    def _extend(self, more: BudgetPatch) -> None:
+        self.budget = budget.extend(self.budget, more)
+        self.emit(events.BudgetExtended(**self.budget.model_dump()))
+
+    # -- what people ask ---------------------------------------------------------------------------
+
+    @workflow.query(name="state")
+    def query_state(self) -> dict[str, Any]:
+        """Status, turn, spend and what is left, what is queued, the last text."""
+        return views.state(self)
+
+    @workflow.query(name="events")
+    def query_events(self, start: JsonValue = 0) -> list[dict[str, Any]]:
+        """Events from a sequence number on, in pages below 1 MB."""
+        return self.journal.page(views.number(start))
+
+    @workflow.query(name="transcript")
+    def query_transcript(self, window: JsonValue = None) -> list[dict[str, Any]]:
+        """Ledger entries `{"from": 0, "limit": 200}`, in pages below 1 MB."""
+        start, limit = views.window(window)
+        return self.ledger.page(start, limit)
+
+    @workflow.query(name="explain")
+    def query_explain(self, turn: JsonValue = None) -> dict[str, Any]:
+        """Why this offer, this plan, these verdicts; and the request's messages. Default: the newest turn."""
+        return views.explain(self, turn)
+
+    @workflow.query(name="catalog")
+    def query_catalog(self, digest: JsonValue = None) -> dict[str, Any]:
+        """Tool definitions of the run, by the digest of its arming record or without one."""
+        return views.catalog(self, digest)
+
+    @workflow.query(name="armed")
+    def query_armed(self) -> dict[str, Any]:
+        """The arming record: what the run works with, whatever the configuration says now."""
+        return {} if self.armed is None else wire(self.armed)

@@ -1,0 +1,200 @@
+"""What a run carries, and how it shows itself to the server: events, status, search attributes.
+
+Source: shared design, loop.md "Events", "Talking to a run"; temporal-facts.md 6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Literal
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey
+
+with workflow.unsafe.imports_passed_through():
+    from mainspring.schemas.activities import Armed
+    from mainspring.schemas.agent import BudgetSpec, LimitSpec
+    from mainspring.schemas.base import JsonValue
+    from mainspring.schemas.ledger import Entry, NewEntry
+    from mainspring.schemas.run import RunInput
+    from mainspring.schemas.tools import ToolDeclaration
+    from mainspring.workflows import budget, events, views
+    from mainspring.workflows.ledger import Ledger
+    from mainspring.workflows.messages import Inbox
+    from mainspring.workflows.router import Offer
+    from mainspring.workflows.values import clip
+
+__all__ = ["RunState"]
+
+INLINE_BYTES = 2_048
+"""An entry up to this size rides along whole in a model request; a larger one is read by query."""
+NEW_MAX = 200
+ATTRIBUTE_CHARACTERS = 200
+ATTRIBUTES_EVERY_TURNS = 20
+
+
+class RunState:
+    """State of a run. It waits for nobody."""
+
+    def __init__(self) -> None:
+        self.input: RunInput | None = None
+        self.armed: Armed | None = None
+        self.tools: dict[str, ToolDeclaration] = {}
+        self.budget = BudgetSpec()
+        self.limits = LimitSpec()
+        self.meter = budget.Meter()
+        self.ledger = Ledger()
+        self.context_tokens = 0
+        self.journal = events.Journal()
+        self.inbox = Inbox()
+        self.turns: list[views.TurnRecord] = []
+        self.exchange = 0
+        self.offer: Offer | None = None
+        self.status = "thinking"
+        self.awaiting = "none"
+        self.outcome: str | None = None
+        self.last_text = ""
+        self.paused = False
+        self.finishing = False
+        self.stop: Literal["interrupt", "steer"] | None = None
+        self._withheld: list[events.Event] | None = []
+        self.new: list[NewEntry] = []
+        self._number = 0
+        self.model_index = 0  # the model in use: 0, or a fallback
+        self._started_ns = 0
+        self._waited_ns = 0
+        self._shown: dict[str, JsonValue] = {}
+
+    @property
+    def model_name(self) -> str:
+        """Its name in the configuration."""
+        return self.armed.models[self.model_index].name if self.armed else ""
+
+    # -- time and identity -------------------------------------------------------------------------
+
+    def start_clock(self) -> None:
+        """Wall time counts from here."""
+        self._started_ns = workflow.time_ns()
+
+    def tick(self) -> None:
+        """Bring the spend's wall time up to date."""
+        elapsed = workflow.time_ns() - self._started_ns
+        self.meter = views.with_wall(self.meter, budget.wall_ms(elapsed, self._waited_ns))
+
+    def next_id(self) -> tuple[str, int]:
+        """The next activity or call id of the chain of this run, and its number."""
+        number = self._number
+        self._number += 1
+        return f"{workflow.info().first_execution_run_id[:8]}-{number}", number
+
+    def raise_if_cancelled(self) -> None:
+        """A cancellation that an activity's failure hid would be lost: look for it where it matters."""
+        if workflow.cancellation_reason() is not None:
+            raise asyncio.CancelledError
+
+    # -- events and status -------------------------------------------------------------------------
+
+    def emit(self, event: events.Event) -> None:
+        """Record an event. Until the run has started they are withheld: `RunStarted` comes first."""
+        if self._withheld is not None:
+            self._withheld.append(event)
+            return
+        at = workflow.now().isoformat(timespec="milliseconds")
+        self.journal.append(event, self.meter.turns, at)
+
+    def emit_first(self, event: events.RunStarted) -> None:
+        """Record the first event, then those that were withheld."""
+        withheld, self._withheld = self._withheld or [], None
+        self.emit(event)
+        for earlier in withheld:
+            self.emit(earlier)
+
+    def show(self, status: str, awaiting: str = "none") -> None:
+        """Set the status; the server is told of what a person would look for, not of every turn."""
+        self.status, self.awaiting = status, awaiting
+        settled = ("waiting", "closed")
+        told = self._shown.get("MainspringStatus")
+        if told is None or status in settled or told in settled or self._due():
+            self._upsert()
+        workflow.set_current_details(views.details(self))
+
+    def _due(self) -> bool:
+        return self.status == "acting" and self.meter.turns % ATTRIBUTES_EVERY_TURNS == 0
+
+    def _upsert(self) -> None:
+        armed = self.armed
+        if armed is None or not armed.search_attributes:
+            return
+        wanted: dict[str, JsonValue] = {
+            "MainspringAgent": clip(armed.agent, ATTRIBUTE_CHARACTERS),
+            "MainspringStatus": self.status,
+            "MainspringAwaiting": self.awaiting,
+            "MainspringOutcome": self.outcome,
+            "MainspringTurns": self.meter.turns,
+            "MainspringTokens": self.meter.input_tokens + self.meter.output_tokens,
+        }
+        changed = {
+            name: value
+            for name, value in wanted.items()
+            if value is not None and name in armed.search_attributes and self._shown.get(name) != value
+        }
+        if changed:
+            self._shown.update(changed)
+            workflow.upsert_search_attributes(
+                [
+                    SearchAttributeKey.for_int(name).value_set(value)
+                    if isinstance(value, int)
+                    else SearchAttributeKey.for_keyword(name).value_set(str(value))
+                    for name, value in changed.items()
+                ]
+            )
+
+    # -- ledger ------------------------------------------------------------------------------------
+
+    def append(self, entry: Entry, n: int | None = None) -> Entry:
+        """Append an entry, and note how the next model call learns of it."""
+        self.ledger.append(entry)
+        self.context_tokens += entry.tokens_estimate
+        elsewhere = (entry.exchange != self.exchange) or None
+        if n is not None:
+            new = NewEntry(seq=entry.seq, n=n, turn=entry.turn, exchange=elsewhere and entry.exchange)
+        elif _small(entry):
+            new = NewEntry(seq=entry.seq, entry=entry)
+        else:
+            new = NewEntry(seq=entry.seq)
+        self.new = [*self.new[-NEW_MAX:], new]
+        return entry
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    async def wait_for_person(
+        self, awaiting: str, ready: Callable[[], bool], timeout: float | None = None
+    ) -> bool:
+        """Wait durably until `ready`; False when the time is up. Not billed as wall time."""
+        if ready():
+            return True
+        before, began = self.status, workflow.time_ns()
+        self.show("waiting", awaiting)
+        try:
+            await workflow.wait_condition(ready, timeout=timeout)
+        except TimeoutError:
+            return False
+        finally:
+            self._waited_ns += workflow.time_ns() - began
+        self.show(before)
+        return True
+
+    async def unpaused(self) -> None:
+        """Wait while a person has paused the run; an interruption ends the wait."""
+        if self.paused:
+            await self.wait_for_person("resume", lambda: not self.paused or self.stop is not None)
+
+
+def _small(entry: Entry) -> bool:
+    return (
+        isinstance(entry.content, str)
+        and len(entry.content) <= INLINE_BYTES
+        and not entry.calls
+        and not entry.attachments
+    )
