@@ -42,6 +42,8 @@ def main() -> int:
         print(report.as_text(samples, table, names))
         for name, reason in absent.items():
             print(f"{name}: not installed: {reason}")
+    for warning in report.unsteady(samples, table):
+        _note(f"warning: {warning}")
     missed = report.missed(samples, table)
     if options.check and missed:
         _note(f"missed: {'; '.join(label.strip() for label in missed)}")

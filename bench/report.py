@@ -8,6 +8,9 @@ from typing import Any
 from bench.contestant import ENGINE, FLOOR
 from bench.suite import Samples, Sizes
 
+STEADY = 1.3
+"""Slowest floor repetition ÷ fastest, up to which a verdict can be trusted."""
+
 
 class Verdict(enum.StrEnum):
     """Whether the engine reaches a bar. `MISSING`: it was not measured, so nobody knows."""
@@ -113,6 +116,20 @@ def missed(samples: Samples, table: Sequence[Row]) -> list[str]:
     return [
         row.label for row in table if row.bar and row.bar.verdict(samples, row.measure) is not Verdict.PASS
     ]
+
+
+def unsteady(samples: Samples, table: Sequence[Row]) -> list[str]:
+    """Warnings: measures in which the floor itself varied so much that a verdict is doubtful.
+
+    The floor does the same work in every repetition, so what varies in it is the machine.
+    """
+    warnings = []
+    for row in table:
+        floors = samples.values.get(row.measure, {}).get(FLOOR, [])
+        if row.bar and floors and min(floors) > 0 and max(floors) / min(floors) > STEADY:
+            spread = max(floors) / min(floors)
+            warnings.append(f"{row.label}: the floor varied {spread:.1f}×; repeat on a quiet machine")
+    return warnings
 
 
 def as_text(samples: Samples, table: Sequence[Row], names: Sequence[str]) -> str:
