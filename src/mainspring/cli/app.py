@@ -70,7 +70,7 @@ CONFIG = Annotated[
     typer.Option(
         "--config",
         "-c",
-        help="Configuration file. Default: $MAINSPRING_CONFIG, else the nearest mainspring.yaml here or above.",
+        help="Configuration. Default: $MAINSPRING_CONFIG, else the nearest mainspring.yaml here or above.",
     ),
 ]
 
