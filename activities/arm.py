@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from mainspring.activities.arm_catalog import Sized, in_pages, sized, without_strays
 from mainspring.activities.arm_checks import attachment_faults, secret_faults
 from mainspring.activities.arm_models import resolve_models
 from mainspring.activities.attributes import registered
@@ -41,14 +42,12 @@ from mainspring.workflows.arming import (
     idle_patterns,
     named_servers,
 )
-from mainspring.workflows.catalog import INTRINSICS, admits, near
+from mainspring.workflows.catalog import admits, near
 from mainspring.workflows.values import clip
 
 __all__ = ["ArmActivity", "Blobs", "Tools", "invalid_input", "unavailable"]
 
 CATALOG_BYTES_MAX = 512 * 1024
-PAGE_BYTES_MAX = 512 * 1024
-DEFINITION_BYTES_MAX = 256 * 1024
 RECORD_BYTES_MAX = 1_500_000
 MESSAGE_MAX = 4_000
 NOTES_MAX = 50
@@ -131,9 +130,8 @@ class ArmActivity:
             raise unavailable("the arming record names no catalog")
         pages = self._paged.get(blob.digest)
         if pages is None:
-            pages = self._paged[blob.digest] = _pages(await self._stored(blob))
-            if len(self._paged) > PAGED_MAX:
-                self._paged.popitem(last=False)
+            pages = in_pages(await self._stored(blob))
+            self._remember(blob, pages)
         if not 0 <= page < len(pages):
             raise unavailable(f"the catalog {blob.digest} has {len(pages)} pages, and no page {page}")
         return wire(pages[page])
@@ -165,7 +163,7 @@ class ArmActivity:
             raise invalid_input(refused)
         return models
 
-    async def _catalog(self, spec: AgentSpec) -> tuple[list[ToolDefinition], list[str]]:
+    async def _catalog(self, spec: AgentSpec) -> tuple[list[Sized], list[str]]:
         """The tools that the agent's patterns admit, by name, and what was left out."""
         catalog = await self._toolbox.catalog()
         failed = {name: why for name, why in catalog.failures.items() if concerns(spec.tools, name)}
@@ -173,56 +171,56 @@ class ArmActivity:
         missing = [f"MCP server {name}: {why}" for name, why in sorted(failed.items()) if name in needed]
         if missing:
             raise unavailable(clip("; ".join(missing), 2_000))
-        kept, notes = _kept(catalog.tools)
-        admitted = [tool for tool in kept if admits(spec.tools, tool.name)]
-        refused = check_tools(
-            spec,
-            [tool.declaration for tool in admitted],
-            servers=self._config.mcp,
-            names=[tool.name for tool in kept if not tool.name.startswith("mcp:")],
-        )
-        twice = [name for name, count in Counter(tool.name for tool in admitted).items() if count > 1]
-        if refused or twice:
-            raise invalid_input(
-                [*refused, *(Refused("tools", name, "two tools have that name") for name in twice)]
-            )
-        admitted += intrinsics.definitions(spec.tools, spec.output_schema)
-        admitted.sort(key=lambda tool: tool.name)
+        admitted = [tool for tool in catalog.tools if admits(spec.tools, tool.name)]
+        kept, notes = without_strays(admitted)
+        self._check_tools(spec, [tool.name for tool in catalog.tools], [item.tool for item in kept])
+        kept += [sized(tool) for tool in intrinsics.definitions(spec.tools, spec.output_schema)]
+        kept.sort(key=lambda item: item.tool.name)
         notes += [f"MCP server {name}, left out: {why}" for name, why in sorted(failed.items())]
         notes += list(catalog.notes)
-        idle = idle_patterns(spec.tools, [tool.name for tool in admitted])
+        idle = idle_patterns(spec.tools, [item.tool.name for item in kept])
         notes += [f"the pattern {pattern!r} matches no tool today" for pattern in idle]
-        return admitted, notes
+        return kept, notes
+
+    def _check_tools(self, spec: AgentSpec, names: Sequence[str], admitted: Sequence[ToolDefinition]) -> None:
+        refused = list(
+            check_tools(
+                spec,
+                [tool.declaration for tool in admitted],
+                servers=self._config.mcp,
+                names=[name for name in names if not name.startswith("mcp:")],
+            )
+        )
+        counted = Counter(tool.name for tool in admitted)
+        twice = [name for name, count in counted.items() if count > 1]
+        refused += [Refused("tools", name, "two tools have that name") for name in twice]
+        if refused:
+            raise invalid_input(refused)
 
     async def _record(
         self,
         name: str,
         spec: AgentSpec,
         models: tuple[ModelSpec, ...],
-        tools: list[ToolDefinition],
+        tools: list[Sized],
         notes: Sequence[str],
     ) -> Armed:
-        catalog = [wire(tool) for tool in tools]
+        head = _canonical([wire(spec), [wire(model) for model in models]])
+        catalog = b"[" + b",".join(item.content for item in tools) + b"]"
+        if len(head) > RECORD_BYTES_MAX:
+            allowed = f"with its models it takes {len(head)} bytes; at most {RECORD_BYTES_MAX} are recorded"
+            raise invalid_input([Refused("agent", name, allowed)])
         armed = Armed(
             agent=name,
             spec=spec,
             models=models,
-            digest=_digest([wire(spec), [wire(model) for model in models], catalog]),
-            tools=tuple(tools),
+            digest=blake2b(b"%d:%b%b" % (len(head), head, catalog), digest_size=8).hexdigest(),
             search_attributes=await registered(),
             notes=tuple(clip(note, NOTE_MAX) for note in notes[:NOTES_MAX]),
         )
-        content = _canonical(catalog)
-        record_bytes = len(_canonical(wire(armed)))
-        if len(content) > CATALOG_BYTES_MAX or record_bytes > RECORD_BYTES_MAX:
-            record_bytes -= len(content)
-            armed = await self._by_reference(armed, tools, content)
-        if record_bytes > RECORD_BYTES_MAX:
-            allowed = (
-                f"the agent and its models take {record_bytes} bytes; at most {RECORD_BYTES_MAX} are recorded"
-            )
-            raise invalid_input([Refused("agent", name, allowed)])
-        return armed
+        if len(catalog) <= CATALOG_BYTES_MAX and len(head) + len(catalog) <= RECORD_BYTES_MAX:
+            return armed.model_copy(update={"tools": tuple(item.tool for item in tools)})
+        return await self._by_reference(armed, [item.tool for item in tools], catalog)
 
     async def _by_reference(self, armed: Armed, tools: list[ToolDefinition], content: bytes) -> Armed:
         """The record with its catalog in the blob store."""
@@ -230,9 +228,15 @@ class ArmActivity:
             blob = await self._blobs.put(content, "application/json", "catalog.json")
         except Exception as error:  # every store fails in its own way
             raise unavailable(f"the catalog cannot be stored ({type(error).__name__})") from error
-        return armed.model_copy(
-            update={"tools": None, "catalog_blob": blob, "catalog_pages": len(_pages(tools))}
-        )
+        pages = in_pages(tools)
+        self._remember(blob, pages)
+        return armed.model_copy(update={"tools": None, "catalog_blob": blob, "catalog_pages": len(pages)})
+
+    def _remember(self, blob: BlobRef, pages: list[CatalogPage]) -> None:
+        self._paged[blob.digest] = pages
+        self._paged.move_to_end(blob.digest)
+        if len(self._paged) > PAGED_MAX:
+            self._paged.popitem(last=False)
 
     async def _stored(self, blob: BlobRef) -> tuple[ToolDefinition, ...]:
         try:
@@ -240,42 +244,6 @@ class ArmActivity:
         except Exception as error:  # every store fails in its own way
             told = f"the catalog {blob.digest} cannot be read ({type(error).__name__})"
             raise unavailable(told) from error
-
-
-def _kept(tools: Iterable[ToolDefinition]) -> tuple[list[ToolDefinition], list[str]]:
-    """Without what would stand for a tool of ours, or is too large to be told to a model."""
-    kept: list[ToolDefinition] = []
-    notes: list[str] = []
-    for tool in tools:
-        size = len(_canonical(wire(tool)))
-        if tool.name in INTRINSICS:
-            notes.append(f"{tool.name}, left out: the name is that of a built-in tool")
-        elif size > DEFINITION_BYTES_MAX:
-            notes.append(
-                f"{tool.name}, left out: its definition takes {size} bytes of at most {DEFINITION_BYTES_MAX}"
-            )
-        else:
-            kept.append(tool)
-    return kept, notes
-
-
-def _pages(tools: Iterable[ToolDefinition]) -> list[CatalogPage]:
-    """Declarations in pages of at most 512 KiB; the same tools make the same pages."""
-    pages: list[CatalogPage] = []
-    page: list[ToolDefinition] = []
-    size = 0
-    for tool in tools:
-        more = len(_canonical(wire(tool.declaration))) + 1
-        if page and size + more > PAGE_BYTES_MAX - 64:
-            pages.append(_page(page))
-            page, size = [], 0
-        page.append(tool)
-        size += more
-    return [*pages, _page(page)] if page else pages
-
-
-def _page(tools: Iterable[ToolDefinition]) -> CatalogPage:
-    return CatalogPage(tools=tuple(tool.declaration for tool in tools))
 
 
 def _canonical(value: object) -> bytes:
@@ -286,10 +254,6 @@ def _canonical(value: object) -> bytes:
     except ValueError as error:
         told = "it holds text or a number that JSON cannot carry (half of a character, NaN)"
         raise invalid_input([Refused("agent", None, told)]) from error
-
-
-def _digest(value: object) -> str:
-    return blake2b(_canonical(value), digest_size=8).hexdigest()
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:

@@ -17,7 +17,8 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from mainspring.activities.arm import CATALOG_BYTES_MAX, PAGE_BYTES_MAX, ArmActivity
+from mainspring.activities.arm import CATALOG_BYTES_MAX, ArmActivity
+from mainspring.activities.arm_catalog import PAGE_BYTES_MAX
 from mainspring.activities.attributes import ATTRIBUTES, probed
 from mainspring.activities.blobs import BlobStore
 from mainspring.activities.tools import Catalog, Toolbox
@@ -202,7 +203,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
         {"overrides": {"model": "plain", "budgets": {"dollars": 0.5}}},
         "budgets.dollars: 0.5: the price of the model 'plain' (script) is not known",
     ),
-    ({"overrides": {"output_schema": {"$ref": "http://127.0.0.1:9/x"}}}, "$ref 'http://127.0.0.1:9/x' leads out"),
+    ({"overrides": {"output_schema": {"$ref": "http://127.0.0.1:9/x"}}}, "$ref 'http://127.0.0.1:9/x'"),
     ({"attachments": [{"data": "no base64!"}]}, "attachments[0].data: it is not base64"),
     ({"attachments": [{"name": "a.png"}]}, "attachments[0]: 'a.png': give either `data`"),
     ({"attachments": [{"data": "QUJD" * 30_000}] * 5}, "600000 bytes are inline; at most 524288"),
