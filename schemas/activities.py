@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from mainspring.schemas.agent import AgentSpec, ModelSpec
+from mainspring.schemas.agent import DOLLARS_MAX, AgentSpec, ModelSpec
 from mainspring.schemas.base import Closed, JsonValue
 from mainspring.schemas.ledger import LedgerRef, NewEntry, Plan, Thinking
 from mainspring.schemas.run import RunInput
@@ -96,10 +96,10 @@ class Usage(Closed):
     `input_tokens` includes `cached_tokens` (read from a provider's cache).
     """
 
-    input_tokens: int = Field(0, ge=0)
-    output_tokens: int = Field(0, ge=0)
-    cached_tokens: int = Field(0, ge=0)
-    dollars: float | None = None
+    input_tokens: int = Field(default=0, ge=0)
+    output_tokens: int = Field(default=0, ge=0)
+    cached_tokens: int = Field(default=0, ge=0)
+    dollars: float | None = Field(default=None, ge=0, le=DOLLARS_MAX, allow_inf_nan=False)
 
 
 FinishReason = Literal["stop", "length", "tool_call", "content_filter", "refusal", "error"]

@@ -7,9 +7,10 @@ default; it is never renamed and never removed.
 from __future__ import annotations
 
 import re
+import reprlib
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 __all__ = ["Closed", "Duration", "JsonValue", "problems", "unwire", "wire"]
 
@@ -39,8 +40,10 @@ def seconds(value: object) -> object:
     return float(matched[1]) * _SECONDS[matched[2]]
 
 
-Duration = Annotated[float, BeforeValidator(seconds)]
-"""Seconds; also written as `"10m"`."""
+SECONDS_MAX = 10 * 365 * 86_400.0
+
+Duration = Annotated[float, BeforeValidator(seconds), Field(le=SECONDS_MAX, allow_inf_nan=False)]
+"""Seconds, at most ten years; also written as `"10m"`."""
 
 
 def wire(model: BaseModel) -> dict[str, Any]:
@@ -63,15 +66,27 @@ def unwire(kind: type[M], value: object) -> M:
     return result
 
 
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
+_SHORT.maxlevel = 3
+
+
+def _given(value: object) -> str:
+    """A value as a person may recognise it; what is huge or bottomless is not written out first."""
+    try:
+        given = _SHORT.repr(value)
+    except Exception:
+        given = type(value).__name__
+    return given if len(given) <= 60 else given[:57] + "..."
+
+
 def problems(error: ValidationError, *, limit: int = 5) -> str:
     """One line for a person: which field, what was given, what is allowed. Never more than ~1 KB."""
     lines: list[str] = []
     for item in error.errors(include_url=False)[:limit]:
-        where = ".".join(str(part) for part in item["loc"]) or "value"
-        given = repr(item.get("input"))
-        given = given if len(given) <= 60 else given[:57] + "..."
+        where = ".".join(_SHORT.repr(part).strip("'") for part in item["loc"][:10]) or "value"
         message = item["msg"].removeprefix("Value error, ")
-        lines.append(f"{where}: {message} (given {given})")
+        lines.append(f"{where}: {message} (given {_given(item.get('input'))})")
     more = error.error_count() - limit
     if more > 0:
         lines.append(f"and {more} more")

@@ -9,9 +9,9 @@ Source: shared design, interfaces.md "Configuration".
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from mainspring.schemas.agent import AgentSpec, GateSpec, ModelSettings
 from mainspring.schemas.base import Closed, JsonValue
@@ -29,6 +29,11 @@ __all__ = [
     "Switch",
     "ToolsSpec",
 ]
+
+
+def _fields(entry: BaseModel, kind: type[BaseModel]) -> dict[str, Any]:
+    """What an entry holds of the fields of the kind that it extends."""
+    return {name: getattr(entry, name) for name in kind.model_fields}
 
 
 def _switch(value: object) -> object:
@@ -68,7 +73,7 @@ class GateEntry(GateSpec):
     def spec(self) -> GateSpec:
         """The switches under one name, as a run records them."""
         named = {name: on for name in GATES if (on := getattr(self, name)) is not None}
-        plain = {name: getattr(self, name) for name in GateSpec.model_fields}
+        plain = _fields(self, GateSpec)
         return GateSpec(**{**plain, "switches": {**self.switches, **named}})
 
 
@@ -79,12 +84,12 @@ GATES: tuple[str, ...] = tuple(name for name in GateEntry.model_fields if name n
 class AgentEntry(AgentSpec):
     """One agent as written under `agents:`."""
 
-    gates: GateEntry = GateEntry()
+    # Entries are frozen, so a narrower type is safe; pyright does not see that pydantic freezes them.
+    gates: GateEntry = GateEntry()  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def spec(self) -> AgentSpec:
         """The agent as a run records it."""
-        plain = {name: getattr(self, name) for name in AgentSpec.model_fields}
-        return AgentSpec(**{**plain, "gates": self.gates.spec()})
+        return AgentSpec(**{**_fields(self, AgentSpec), "gates": self.gates.spec()})
 
 
 _SECRET = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:.+")
@@ -147,8 +152,8 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_-][A-Za-z0-
 class ActivityTool(ToolDeclaration):
     """A Temporal activity of yours, in any language, as a tool."""
 
-    source: Literal["activity"] = "activity"
-    activity: str = Field(min_length=1, max_length=1_000)
+    source: Literal["activity"] = "activity"  # pyright: ignore[reportIncompatibleVariableOverride]
+    activity: str = Field(min_length=1, max_length=1_000)  # pyright: ignore[reportIncompatibleVariableOverride]
     input_schema: dict[str, JsonValue] = Field(default_factory=_any_object)
 
     @field_validator("name")
@@ -163,7 +168,7 @@ class ActivityTool(ToolDeclaration):
 
     def declaration(self) -> ToolDeclaration:
         """What the loop knows of the tool."""
-        return ToolDeclaration(**{name: getattr(self, name) for name in ToolDeclaration.model_fields})
+        return ToolDeclaration(**_fields(self, ToolDeclaration))
 
     def definition(self) -> ToolDefinition:
         """The tool for the catalog."""

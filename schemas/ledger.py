@@ -35,7 +35,7 @@ class Attachment(Closed):
 
     media_type: str = "application/octet-stream"
     name: str | None = None
-    data: str | None = Field(None, max_length=131_072)
+    data: str | None = Field(default=None, max_length=131_072)
     blob: BlobRef | None = None
 
 

@@ -30,11 +30,11 @@ class DeclarationPatch(Closed):
     domain: tuple[str, ...] | None = None
     claims: tuple[Claim, ...] | None = None
     approval: Literal["never", "always"] | None = None
-    timeout: Duration | None = Field(None, gt=0)
-    heartbeat: Duration | None = Field(None, gt=0)
-    attempts: int | None = Field(None, ge=1, le=20)
+    timeout: Duration | None = Field(default=None, gt=0)
+    heartbeat: Duration | None = Field(default=None, gt=0)
+    attempts: int | None = Field(default=None, ge=1, le=20)
     retry_safe: bool | None = None
-    spill_bytes: int | None = Field(None, ge=512, le=1_000_000)
+    spill_bytes: int | None = Field(default=None, ge=512, le=1_000_000)
     description: str | None = None
 
 
@@ -60,8 +60,8 @@ class McpServerSpec(Closed):
     cwd: str | None = None
     url: str | None = None
     headers: dict[str, str] = Field(default_factory=dict)
-    timeout: Duration = Field(60.0, gt=0, allow_inf_nan=False)
-    start_timeout: Duration = Field(20.0, gt=0, allow_inf_nan=False)
+    timeout: Duration = Field(default=60.0, gt=0, allow_inf_nan=False)
+    start_timeout: Duration = Field(default=20.0, gt=0, allow_inf_nan=False)
     tools: tuple[str, ...] = ("**",)
     declare: dict[str, DeclarationPatch] = Field(default_factory=dict)
     required: bool = False

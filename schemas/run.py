@@ -5,7 +5,7 @@ Source: shared design, loop.md "Arming", "Outcomes"; interfaces.md "On the wire"
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -52,6 +52,9 @@ CODES: dict[str, str] = {
 }
 
 
+MetadataText = Annotated[str, Field(max_length=2_048)]
+
+
 class RunInput(Closed):
     """The one argument of `AgentRun`. `agent` is a configured name or an inline specification."""
 
@@ -59,11 +62,11 @@ class RunInput(Closed):
     prompt: str
     lifetime: Literal["single", "conversation"] = "single"
     attended: bool = True
-    attachments: tuple[Attachment, ...] = Field((), max_length=32)
+    attachments: tuple[Attachment, ...] = Field(default=(), max_length=32)
     criteria: tuple[JsonValue, ...] = ()
     overrides: Overrides = Overrides()
-    metadata: dict[str, str] = Field(default_factory=dict, max_length=64)
-    idle_timeout: Duration | None = Field(None, gt=0)
+    metadata: dict[MetadataText, MetadataText] = Field(default_factory=dict, max_length=64)
+    idle_timeout: Duration | None = Field(default=None, gt=0)
 
     @field_validator("prompt")
     @classmethod

@@ -30,9 +30,9 @@ REPEAT_MAX = 1_000_000
 class ScriptedUsage(Closed):
     """Tokens that the scripted provider reports."""
 
-    input_tokens: int = Field(0, ge=0)
-    output_tokens: int = Field(0, ge=0)
-    cached_tokens: int = Field(0, ge=0)
+    input_tokens: int = Field(default=0, ge=0)
+    output_tokens: int = Field(default=0, ge=0)
+    cached_tokens: int = Field(default=0, ge=0)
 
 
 class ScriptedCall(Closed):
@@ -60,7 +60,7 @@ class ScriptedFailure(Closed):
     `retry_after` is the header's value as it stands, so that odd ones can be tried too.
     """
 
-    status: int | None = Field(None, ge=400, le=599)
+    status: int | None = Field(default=None, ge=400, le=599)
     retry_after: float | str | None = None
     code: str | None = None
     message: str = ""
@@ -89,8 +89,8 @@ class Expectation(Closed):
 
     contains: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
-    messages_min: int | None = Field(None, ge=0)
-    messages_max: int | None = Field(None, ge=0)
+    messages_min: int | None = Field(default=None, ge=0)
+    messages_max: int | None = Field(default=None, ge=0)
     offered: tuple[str, ...] = ()
     not_offered: tuple[str, ...] = ()
 
@@ -115,9 +115,9 @@ class ScriptedReply(Closed):
     thinking: str | None = None
     usage: ScriptedUsage | Literal["estimated"] | None = "estimated"
     fails: tuple[ScriptedFailure, ...] = ()
-    repeat: int = Field(1, ge=1, le=REPEAT_MAX)
+    repeat: int = Field(default=1, ge=1, le=REPEAT_MAX)
     finish_reason: FinishReason | None = None
-    delay: Duration = Field(0.0, ge=0, le=3_600)
+    delay: Duration = Field(default=0.0, ge=0, le=3_600)
     expect: Expectation | None = None
 
 
@@ -130,9 +130,9 @@ class Finish(Closed):
 class TokenPrice(Closed):
     """Dollars for a million tokens. Cached tokens cost as others do where `cached` is None."""
 
-    input: float = Field(0.0, ge=0, allow_inf_nan=False)
-    output: float = Field(0.0, ge=0, allow_inf_nan=False)
-    cached: float | None = Field(None, ge=0, allow_inf_nan=False)
+    input: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    output: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    cached: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
 
 _FINISH = re.compile(r"""finish\s+(?P<quote>["']?)(?P<text>.*)(?P=quote)""", re.DOTALL)

@@ -63,19 +63,23 @@ class ToolDeclaration(Closed):
     domain: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
     approval: Literal["never", "always"] = "never"
-    timeout: Duration = Field(120.0, gt=0)
-    heartbeat: Duration | None = Field(None, gt=0)
-    attempts: int | None = Field(None, ge=1, le=20)
+    timeout: Duration = Field(default=120.0, gt=0)
+    heartbeat: Duration | None = Field(default=None, gt=0)
+    attempts: int | None = Field(default=None, ge=1, le=20)
     local: bool = False
     retry_safe: bool = False
-    spill_bytes: int | None = Field(None, ge=512, le=1_000_000)
+    spill_bytes: int | None = Field(default=None, ge=512, le=1_000_000)
+
+
+def _any_object() -> dict[str, JsonValue]:
+    return {"type": "object"}
 
 
 class ToolDefinition(Closed):
     """A tool of the catalog, whole."""
 
     declaration: ToolDeclaration
-    input_schema: dict[str, JsonValue] = Field(default_factory=lambda: {"type": "object"})
+    input_schema: dict[str, JsonValue] = Field(default_factory=_any_object)
 
     @property
     def name(self) -> str:

@@ -76,7 +76,7 @@ def _bounds(schema: Mapping[str, Any]) -> str | None:
 
 
 def _children(node: Any) -> Iterator[Any]:
-    inside = node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ()
+    inside: Any = node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ()
     return (child for child in inside if isinstance(child, Mapping | list))
 
 
@@ -86,9 +86,9 @@ def _dangling(schema: Mapping[str, Any]) -> str | None:
     stack = [(resource, _EMPTY.resolver_with_root(resource))]
     while stack:
         current, resolver = stack.pop()
-        contents = current.contents
-        for keyword in _REFERENCES if isinstance(contents, Mapping) else ():
-            target = contents.get(keyword)
+        contents: Any = current.contents
+        for keyword in _REFERENCES if isinstance(contents, dict) else ():
+            target: Any = contents.get(keyword)
             if not isinstance(target, str):
                 continue
             try:

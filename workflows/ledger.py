@@ -20,7 +20,7 @@ from mainspring.schemas.base import JsonValue, wire
 from mainspring.schemas.ledger import Attachment, Entry, EntryCall, LedgerRef, Plan, Thinking
 from mainspring.schemas.tools import BlobRef, ToolOutcome
 from mainspring.workflows.tokens import estimate
-from mainspring.workflows.values import preview, render
+from mainspring.workflows.values import PREVIEW_BYTES, preview, render
 
 __all__ = [
     "GENESIS",
@@ -108,7 +108,7 @@ def observation_entry(
     content: JsonValue = outcome.content
     text = render(content)
     if outcome.spilled is None and len(text.encode("utf-8", "replace")) > spill_bytes:
-        content = text = preview(text)
+        content = text = preview(text, limit=min(spill_bytes, PREVIEW_BYTES))
     return Entry(
         seq=seq,
         kind="observation",

@@ -98,12 +98,12 @@ Message = Steer | FollowUp | Interrupt | Finish | Pause | Resume | Extend
 class _SteerBody(Closed):
     message: str
     interrupt: bool = False
-    attachments: tuple[Attachment, ...] = Field((), max_length=32)
+    attachments: tuple[Attachment, ...] = Field(default=(), max_length=32)
 
 
 class _FollowUpBody(Closed):
     message: str
-    attachments: tuple[Attachment, ...] = Field((), max_length=32)
+    attachments: tuple[Attachment, ...] = Field(default=(), max_length=32)
 
 
 def decode(name: str, arguments: Sequence[object], *, message_bytes: int) -> Message | Rejected:

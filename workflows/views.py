@@ -20,6 +20,7 @@ from mainspring.schemas.ledger import LedgerRef, Plan
 from mainspring.schemas.run import RunInput
 from mainspring.schemas.tools import ToolDeclaration
 from mainspring.workflows import budget
+from mainspring.workflows.budget import Meter
 from mainspring.workflows.ledger import AssistantMessage, Ledger, Message, project, select
 from mainspring.workflows.messages import Inbox
 from mainspring.workflows.router import Offer
@@ -64,7 +65,7 @@ class Viewed(Protocol):
     armed: Armed | None
     tools: dict[str, ToolDeclaration]
     budget: BudgetSpec
-    meter: budget.Meter
+    meter: Meter
     ledger: Ledger
     inbox: Inbox
     turns: list[TurnRecord]
@@ -78,7 +79,7 @@ class Viewed(Protocol):
     finishing: bool
 
 
-def with_wall(meter: budget.Meter, wall_ms: int) -> budget.Meter:
+def with_wall(meter: Meter, wall_ms: int) -> Meter:
     """The meter at a later wall time; time never runs back."""
     return replace(meter, wall_ms=max(meter.wall_ms, wall_ms))
 

@@ -10,7 +10,7 @@ serves names that nobody else does with a dynamic activity, and wraps one that t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -118,7 +118,7 @@ class MainspringPlugin(SimplePlugin):
         return config
 
     @asynccontextmanager
-    async def _run_context(self) -> AsyncIterator[None]:
+    async def _run_context(self) -> AsyncGenerator[None]:
         try:
             yield
         finally:

@@ -11,7 +11,7 @@ not replay fails the test.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +46,12 @@ class Case:
 
     async def start(self, prompt: str = "go", **options: Any) -> Run[Any]:
         """Start a run of the agent; `options` are those of `start_run`."""
-        given = {"agent": AGENT, "id": f"run-{uuid4().hex[:12]}", "task_queue": self.task_queue, **options}
+        given: dict[str, Any] = {
+            "agent": AGENT,
+            "id": f"run-{uuid4().hex[:12]}",
+            "task_queue": self.task_queue,
+            **options,
+        }
         run: Run[Any] = await start_run(self.client, prompt=prompt, **given)
         self.started.append(run.id)
         return run
@@ -115,7 +120,7 @@ async def serving(
     config: Mapping[str, Any] | None = None,
     replays: bool = True,
     **worker: Any,
-) -> AsyncIterator[Case]:
+) -> AsyncGenerator[Case]:
     """Serve one agent on a queue of its own; on leaving, replay every run that was started.
 
     Args:
@@ -165,9 +170,7 @@ def activities_of(history: WorkflowHistory) -> list[tuple[str, str]]:
             if event.event_type == kind:
                 ended[getattr(event, f"activity_task_{name}_event_attributes").scheduled_event_id] = name
     spelt = {"canceled": "cancelled"}
-    return [
-        (kind, spelt.get(ended.get(at, "open"), ended.get(at, "open"))) for at, kind in scheduled.items()
-    ]
+    return [(kind, spelt.get(ended.get(at, "open"), ended.get(at, "open"))) for at, kind in scheduled.items()]
 
 
 _ENDS = {
