@@ -91,7 +91,7 @@ def _api_error(error: ModelAPIError, provider: str) -> ApplicationError:
     status = _status(error)
     if status is None:
         return faults.disconnected(provider, "the stream reported an error")
-    code: object = error.provider_error_code
+    code: object = error.provider_error_code or _said(error.body, "code")
     if isinstance(error, ModelContextWindowExceededError):
         code = "context_length_exceeded"
     elif isinstance(error, ModelQuotaExceededError):
@@ -100,8 +100,8 @@ def _api_error(error: ModelAPIError, provider: str) -> ApplicationError:
         provider,
         status,
         code=code,
-        kind=error.provider_error_type,
-        parameter=_parameter(error.body),
+        kind=error.provider_error_type or _said(error.body, "type"),
+        parameter=_said(error.body, "param"),
         text=_text(error.body),
         retry_after=_retry_after(error),
     )
@@ -119,10 +119,10 @@ def _retry_after(error: ModelAPIError) -> float | str | None:
     return headers.get("retry-after") or error.retry_after
 
 
-def _parameter(body: Any) -> object:
-    """The name of the parameter that a 400 is about."""
+def _said(body: Any, key: str) -> object:
+    """A field of a provider's error object: its code, or the parameter that it is about."""
     inner = body.get("error", body) if isinstance(body, dict) else None
-    return inner.get("param") if isinstance(inner, dict) else None
+    return inner.get(key) if isinstance(inner, dict) else None
 
 
 def _text(body: object) -> str:
