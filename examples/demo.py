@@ -88,7 +88,7 @@ def say(text: str) -> None:
 
 
 def write_config(folder: Path) -> Path:
-    """The example's configuration with absolute paths, a model that can be had, and git where there is git."""
+    """The example with absolute paths, a model that can be had, and git where there is git."""
     document: dict[str, Any] = yaml.safe_load((ROOT / "examples" / "mainspring.yaml").read_text("utf-8"))
     key = next((name for name in MODELS if os.environ.get(name)), None)
     if key is None:
