@@ -31,9 +31,9 @@ __all__ = [
 ]
 
 
-def _fields(entry: BaseModel, kind: type[BaseModel]) -> dict[str, Any]:
-    """What an entry holds of the fields of the kind that it extends."""
-    return {name: getattr(entry, name) for name in kind.model_fields}
+def _fields(entry: BaseModel, kind: type[BaseModel], **changed: Any) -> dict[str, Any]:
+    """What an entry holds of the fields of the kind that it extends, some of them changed."""
+    return {**{name: getattr(entry, name) for name in kind.model_fields}, **changed}
 
 
 def _switch(value: object) -> object:
@@ -73,8 +73,7 @@ class GateEntry(GateSpec):
     def spec(self) -> GateSpec:
         """The switches under one name, as a run records them."""
         named = {name: on for name in GATES if (on := getattr(self, name)) is not None}
-        plain = _fields(self, GateSpec)
-        return GateSpec(**{**plain, "switches": {**self.switches, **named}})
+        return GateSpec(**_fields(self, GateSpec, switches={**self.switches, **named}))
 
 
 GATES: tuple[str, ...] = tuple(name for name in GateEntry.model_fields if name not in GateSpec.model_fields)
@@ -89,7 +88,7 @@ class AgentEntry(AgentSpec):
 
     def spec(self) -> AgentSpec:
         """The agent as a run records it."""
-        return AgentSpec(**{**_fields(self, AgentSpec), "gates": self.gates.spec()})
+        return AgentSpec(**_fields(self, AgentSpec, gates=self.gates.spec()))
 
 
 _SECRET = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:.+")

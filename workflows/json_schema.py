@@ -6,8 +6,8 @@ Pure. Source: shared design, field-faults.md K6: python-jsonschema would fetch a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
 
 from jsonschema.exceptions import SchemaError
 from jsonschema.protocols import Validator
@@ -76,8 +76,8 @@ def _bounds(schema: Mapping[str, Any]) -> str | None:
 
 
 def _children(node: Any) -> Iterator[Any]:
-    inside: Any = node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ()
-    return (child for child in inside if isinstance(child, Mapping | list))
+    inside = cast("Iterable[Any]", node.values() if isinstance(node, Mapping) else node)
+    return (cast("Any", child) for child in inside if isinstance(child, Mapping | list))
 
 
 def _dangling(schema: Mapping[str, Any]) -> str | None:
@@ -86,9 +86,8 @@ def _dangling(schema: Mapping[str, Any]) -> str | None:
     stack = [(resource, _EMPTY.resolver_with_root(resource))]
     while stack:
         current, resolver = stack.pop()
-        contents: Any = current.contents
-        for keyword in _REFERENCES if isinstance(contents, dict) else ():
-            target: Any = contents.get(keyword)
+        for keyword in _REFERENCES:
+            target = _keyword(current.contents, keyword)
             if not isinstance(target, str):
                 continue
             try:
@@ -98,6 +97,11 @@ def _dangling(schema: Mapping[str, Any]) -> str | None:
         for below in current.subresources():
             stack.append((below, resolver.in_subresource(below)))
     return None
+
+
+def _keyword(contents: Any, keyword: str) -> Any:
+    """What a schema says under a keyword; `true` and `false` say nothing."""
+    return contents.get(keyword) if hasattr(contents, "get") else None
 
 
 def _endless(schema: Mapping[str, Any]) -> str | None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
@@ -209,10 +209,11 @@ def json_schema() -> dict[str, Any]:
 def _tidy(node: Any) -> Any:
     """Without made-up titles and defaults that are objects; of a docstring its first paragraph."""
     if isinstance(node, list):
-        return [_tidy(item) for item in node]
+        return [_tidy(item) for item in cast("Sequence[Any]", node)]
     if not isinstance(node, dict):
         return node
-    tidy = {_BOUNDS.get(key, key): _tidy(item) for key, item in node.items() if not _noise(key, item)}
+    parts = cast("dict[str, Any]", node)
+    tidy = {_BOUNDS.get(key, key): _tidy(item) for key, item in parts.items() if not _noise(key, item)}
     if "patternProperties" in tidy:
         tidy.setdefault("additionalProperties", False)
     if isinstance(tidy.get("description"), str):
@@ -237,10 +238,10 @@ def show(config: Config) -> dict[str, Any]:
 
 
 def _redacted(value: Any, above: tuple[str, ...]) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _redacted(item, (*above, key)) for key, item in value.items()}
+    if isinstance(value, dict):
+        return {key: _redacted(item, (*above, key)) for key, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
-        return [_redacted(item, above) for item in value]
+        return [_redacted(item, above) for item in cast("Sequence[Any]", value)]
     if isinstance(value, str):
         secret = {"headers", "env", "api_key"} & set(above) and not value.startswith(("env:", "file:"))
         return _HIDDEN if secret else _USERINFO.sub("", value)

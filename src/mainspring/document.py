@@ -83,7 +83,8 @@ class Document:
         step is what is not there, and is kept.
         """
         steps, last = (location[:-1], location[-1:]) if missing else (location, ())
-        node, found = self._root, []
+        node = self._root
+        found: list[str | int] = []
         for step in steps:
             below = _step(node, step)
             if below is not None:
@@ -166,8 +167,8 @@ class _Composer:
     """Makes a tree of the parser's events; depth, nodes and anchors are watched here."""
 
     events: Iterator[Any]
-    anchors: dict[str, _Node] = field(default_factory=dict)
-    open_anchors: set[str] = field(default_factory=set)
+    anchors: dict[str, _Node] = field(default_factory=dict[str, _Node])
+    open_anchors: set[str] = field(default_factory=set[str])
     count: _Count = field(default_factory=lambda: _Count(NODES_MAX))
 
     def document(self) -> _Node:

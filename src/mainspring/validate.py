@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -162,9 +162,9 @@ def _known(schema: Mapping[str, Any], path: Path) -> set[str]:
     for step in path:
         below: list[Mapping[str, Any]] = []
         for branch in reached:
-            inner = branch.get("items") if isinstance(step, int) else _below(branch, step)
-            if isinstance(inner, Mapping):
-                below += _branches(inner, schema)
+            inner: Any = branch.get("items") if isinstance(step, int) else _below(branch, step)
+            if isinstance(inner, dict):
+                below += _branches(cast("Mapping[str, Any]", inner), schema)
         reached = below
     return {key for branch in reached for key in branch.get("properties", {})}
 

@@ -230,7 +230,6 @@ LATER = [
     ({"gates": {"switches": {"verify": True}}}, {}, "gates: ['verify: on']"),
     ({"gates": {"switches": {"empty_reply": False}}}, {}, "gates: ['empty_reply: off']"),
     ({"context": {"compaction": "model"}}, {}, "context.compaction: 'model'"),
-    ({"refresh": "exchange"}, {}, "refresh: 'exchange'"),
     ({"intents": {"weather": {"phrases": ["rain"]}}}, {}, "intents: ['weather']"),
     ({"tools": ["nika:ask", "nika:done"]}, {}, "tools: ['nika:ask']"),
 ]
@@ -331,7 +330,9 @@ def test_what_is_just_allowed_passes(spec: Json, run: Json) -> None:
 
 def test_everything_wrong_is_told_at_once() -> None:
     """One refusal lists all: nobody starts a run five times to learn five faults."""
-    told = messages({"refresh": "exchange", "output_schema": False, "tools": ["a:b", "c:d"]}, criteria=[1])
+    told = messages(
+        {"gates": {"profile": "message"}, "output_schema": False, "tools": ["a:b", "c:d"]}, criteria=[1]
+    )
     assert len(told) == 5
 
 
