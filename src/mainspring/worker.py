@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -29,6 +27,7 @@ from mainspring import config
 from mainspring.connect import connect, place
 from mainspring.errors import MainspringError
 from mainspring.plugin import MainspringPlugin
+from mainspring.process import end_process, stop_requested
 from mainspring.run_errors import Unreachable
 
 __all__ = [
@@ -114,35 +113,9 @@ async def serving(
         yield worker
 
 
-def stop_requested() -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT; the second one ends the process at once."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def ask(number: signal.Signals) -> None:
-        if stop.is_set():
-            end_process(128 + number)
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ask, number)
-    return stop
-
-
 def exit_status(error: MainspringError) -> int:
     """What an error means to a script."""
     return 3 if isinstance(error, Unreachable) else 2
-
-
-def end_process(status: int) -> NoReturn:
-    """End now, with everything written and without the interpreter's own shutdown."""
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            status = status or 1  # nobody reads any more
-    os._exit(status)
 
 
 if __name__ == "__main__":

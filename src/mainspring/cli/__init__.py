@@ -8,18 +8,28 @@ Source: shared design, interfaces.md "Command line".
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import NoReturn
 
 __all__ = ["main"]
 
-COMMANDS = ("begin", "talk", "look", "offer", "check", "serve")
+COMMANDS = {
+    "begin": ("run", "start", "watch"),
+    "talk": ("steer", "follow-up", "interrupt", "pause", "resume", "finish", "cancel", "extend-budget"),
+    "look": ("list", "state", "events", "transcript", "explain"),
+    "offer": ("agents", "tools"),
+    "check": ("config", "doctor", "replay"),
+    "serve": ("dev", "worker"),
+}
 """Modules that register commands, in the order in which help lists them."""
 
 
 def main() -> NoReturn:
     """Run the command line and end the process."""
-    for name in COMMANDS:
+    # Only what may be meant is imported: a command that says one thing to a run should not load a worker.
+    meant = [name for name, commands in COMMANDS.items() if set(commands) & set(sys.argv[1:])]
+    for name in meant or COMMANDS:
         import_module(f"mainspring.cli.{name}")
     from mainspring.cli.app import run_app
 

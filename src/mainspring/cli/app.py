@@ -24,9 +24,9 @@ from mainspring import config as configuration
 from mainspring.cli.output import problem
 from mainspring.connect import Place, connect, place
 from mainspring.errors import ConfigError, MainspringError
+from mainspring.process import end_process
 from mainspring.run_errors import RunFailed, Unreachable
 from mainspring.schemas.config import Config
-from mainspring.worker import end_process
 
 __all__ = [
     "AS_JSON",

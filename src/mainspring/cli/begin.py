@@ -30,12 +30,13 @@ from mainspring.client import Run, get_run, start_run
 from mainspring.connect import Place, connect
 from mainspring.embedded import embedded
 from mainspring.errors import ConfigError
+from mainspring.process import stop_requested
 from mainspring.run_errors import Refused, Unreachable
 from mainspring.schemas.base import JsonValue
 from mainspring.schemas.config import Config
 from mainspring.services import blob_store
 from mainspring.validate import did_you_mean
-from mainspring.worker import plugin_of, serving, stop_requested
+from mainspring.worker import plugin_of, serving
 
 __all__ = ["log_to"]
 

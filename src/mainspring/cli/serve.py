@@ -13,7 +13,8 @@ from mainspring.cli.begin import log_to
 from mainspring.cli.output import note
 from mainspring.connect import Place, connect
 from mainspring.embedded import embedded, free_port
-from mainspring.worker import plugin_of, serving, stop_requested, work
+from mainspring.process import stop_requested
+from mainspring.worker import plugin_of, serving, work
 
 __all__: list[str] = []
 

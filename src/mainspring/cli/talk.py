@@ -15,7 +15,6 @@ from mainspring.cli.output import note, print_answer, print_json, problem
 from mainspring.client import Run, get_run
 from mainspring.run_errors import ExchangeFailed
 from mainspring.schemas.ledger import Attachment
-from mainspring.services import blob_store
 
 __all__: list[str] = []
 
@@ -145,6 +144,10 @@ def _text(given: str) -> str:
 
 
 async def _attached(paths: list[Path] | None) -> list[Attachment]:
-    config = optional_config() if paths else None
+    if not paths:
+        return []
+    from mainspring.services import blob_store  # it brings the activities, which only this needs
+
+    config = optional_config()
     store = blob_store(config) if config else None
-    return [await attachment(path, blobs=store) for path in paths or ()]
+    return [await attachment(path, blobs=store) for path in paths]
