@@ -298,7 +298,6 @@ NOT_YET: tuple[NotYet, ...] = (
     NotYet("gates.verification", lambda a: a.spec.gates.verification, "only 'optional'", unless="optional"),
     NotYet("gates.stop_hooks", lambda a: list(a.spec.gates.stop_hooks), "leave it empty"),
     NotYet("context.compaction", lambda a: a.spec.context.compaction, "only 'none'", unless="none"),
-    NotYet("refresh", lambda a: a.spec.refresh, "only 'never'", unless="never"),
     NotYet("intents", lambda a: list(a.spec.intents), "leave it empty"),
     NotYet("tools", lambda a: a.unserved, f"of the built-in tools there is {', '.join(SERVED)}"),
 )

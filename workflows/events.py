@@ -17,6 +17,7 @@ from mainspring.schemas.base import JsonValue
 __all__ = [
     "BudgetCheckpoint",
     "BudgetExtended",
+    "ConfigurationRefreshed",
     "ContextPlanned",
     "ExchangeEnded",
     "ExchangeStarted",
@@ -45,6 +46,14 @@ class RunStarted:
     lifetime: str = "single"
     tools: int = 0
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationRefreshed:
+    """A conversation took up the configuration as it is now; `changed` names what is different."""
+
+    changed: tuple[str, ...]
+    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +207,7 @@ class Finished:
 
 Event = (
     RunStarted
+    | ConfigurationRefreshed
     | ExchangeStarted
     | TurnStarted
     | ToolsSelected

@@ -8,13 +8,12 @@ Source: shared design, loop.md "Talking to a run" (queries, Temporal UI); interf
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from mainspring.schemas.activities import Armed
-from mainspring.schemas.agent import BudgetSpec
+from mainspring.schemas.agent import COUNT_MAX, BudgetSpec
 from mainspring.schemas.base import JsonValue, wire
 from mainspring.schemas.ledger import LedgerRef, Plan
 from mainspring.schemas.run import RunInput
@@ -32,6 +31,7 @@ __all__ = [
     "agent_name",
     "catalog",
     "details",
+    "differences",
     "explain",
     "message_json",
     "number",
@@ -145,9 +145,9 @@ def details(run: Viewed) -> str:
 
 def number(value: JsonValue) -> int:
     """A count that a caller gave, 0 for what is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
-    return max(0, int(value))
+    return int(min(max(0, value), COUNT_MAX))
 
 
 def window(value: JsonValue) -> tuple[int, int]:
@@ -258,3 +258,14 @@ def message_json(message: Message) -> dict[str, Any]:
             for said in message.texts
         ],
     }
+
+
+def differences(before: Armed, after: Armed) -> tuple[str, ...]:
+    """What a refreshed configuration changed: names of the specification's fields, `models`, `tools`."""
+    old, new = before.spec, after.spec
+    changed = [name for name in type(new).model_fields if getattr(old, name) != getattr(new, name)]
+    if before.models != after.models:
+        changed.append("models")
+    if (before.tools, before.catalog_blob) != (after.tools, after.catalog_blob):
+        changed.append("catalog")
+    return tuple(changed)

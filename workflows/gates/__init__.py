@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from mainspring.workflows.gates import empty_reply, output_schema
+from mainspring.workflows.gates import empty_reply, explicit_completion, output_schema
 from mainspring.workflows.gates.verdicts import Close, Facts, Gate, Pass, Redo
 
 __all__ = ["GATES", "Close", "Facts", "Gate", "Pass", "Redo", "judge"]
 
-GATES: Final[tuple[Gate, ...]] = (empty_reply.gate, output_schema.gate)
+GATES: Final[tuple[Gate, ...]] = (empty_reply.gate, explicit_completion.gate, output_schema.gate)
 
 
 def judge(facts: Facts) -> Pass | Redo | Close:

@@ -7,24 +7,25 @@ from __future__ import annotations
 
 from mainspring.workflows.gates.verdicts import Close, Facts, Pass, Redo
 
-__all__ = ["gate", "repair_text"]
+__all__ = ["NAME", "gate", "judge_output"]
 
 NAME = "output_schema"
 
 
 def gate(facts: Facts) -> Pass | Redo | Close:
     """Pass a reply that meets the schema, or any reply when there is none."""
-    problem = facts.reply.output_problem
+    return judge_output(facts, facts.reply.output_problem)
+
+
+def judge_output(facts: Facts, problem: str | None) -> Pass | Redo | Close:
+    """Judge an output, of a text or of `nika:done`, by what is wrong with it."""
     if problem is None:
         return Pass()
-    if facts.repairs_left <= 0:
+    left = facts.left(NAME, facts.schema_repairs)
+    if not left:
         return Close(NAME, "schema", f"the output does not meet its schema: {problem}")
-    return Redo(NAME, "schema_repair", problem, repair_text(problem), facts.repairs_left - 1)
-
-
-def repair_text(problem: str) -> str:
-    """What the model is told."""
-    return (
+    text = (
         f"[schema-check] Your answer does not meet the output schema: {problem}. "
         "Answer again with one JSON value that meets it, and nothing else."
     )
+    return Redo(NAME, "schema_repair", problem, text, left - 1)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from mainspring.schemas.activities import ModelReply
 from mainspring.schemas.run import Outcome
@@ -17,13 +17,19 @@ class Facts:
 
     Args:
         reply: The reply; it has no calls.
-        repairs_left: Redos left for an output that does not meet its schema.
-        empty_left: Redos left for a reply without visible text.
+        redos: How often each gate has sent a reply back since the newest message of a person.
+        schema_repairs: Bound of the repairs of an output, shared by text and `nika:done`.
+        explicit: The agent completes by `nika:done`.
     """
 
     reply: ModelReply
-    repairs_left: int
-    empty_left: int
+    redos: Mapping[str, int] = field(default_factory=dict)
+    schema_repairs: int = 2
+    explicit: bool = False
+
+    def left(self, gate: str, bound: int) -> int:
+        """Redos that a gate has left of its bound."""
+        return max(0, bound - self.redos.get(gate, 0))
 
 
 @dataclass(frozen=True, slots=True)

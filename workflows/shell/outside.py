@@ -88,7 +88,7 @@ class RunShell(People):
     # -- activities --------------------------------------------------------------------------------
 
     async def arm(self, request: RunInput) -> Armed:
-        """Resolve agent and catalog, once.
+        """Resolve agent and catalog, and keep the catalog's declarations.
 
         Raises: ApplicationError with the type `invalid_input` or `catalog_unavailable`; ActivityError.
         """
@@ -110,10 +110,12 @@ class RunShell(People):
                 raise cause from error
             told = clip(str(cause or error), 500)
             raise ApplicationError(f"arming failed: {told}", type=errors.CATALOG_UNAVAILABLE) from error
-        return unwire(Armed, result)
+        armed = unwire(Armed, result)
+        self.declarations = await self._declarations(armed)
+        return armed
 
-    async def catalog_pages(self, armed: Armed) -> list[ToolDeclaration]:
-        """Declarations of a catalog that is too large for one record."""
+    async def _declarations(self, armed: Armed) -> list[ToolDeclaration]:
+        """The catalog's declarations; of one that is too large for the record, page by page."""
         if armed.tools is not None:
             return [tool.declaration for tool in armed.tools]
         declarations: list[ToolDeclaration] = []

@@ -13,7 +13,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from mainspring.workflows.shell.state import RunState
+from mainspring.workflows.shell.record import RunRecord
 
 with workflow.unsafe.imports_passed_through():
     from mainspring.schemas.agent import BudgetPatch
@@ -40,7 +40,7 @@ __all__ = ["People"]
 UPDATES_REMEMBERED = 500
 
 
-class People(RunState):
+class People(RunRecord):
     """Signals, updates and queries of a run."""
 
     def __init__(self) -> None:

@@ -40,6 +40,7 @@ class RunState:
     def __init__(self) -> None:
         self.input: RunInput | None = None
         self.armed: Armed | None = None
+        self.declarations: list[ToolDeclaration] = []
         self.tools: dict[str, ToolDeclaration] = {}
         self.budget = BudgetSpec()
         self.limits = LimitSpec()
@@ -55,6 +56,7 @@ class RunState:
         self.awaiting = "none"
         self.outcome: str | None = None
         self.last_text = ""
+        self.redos: dict[str, int] = {}
         self.paused = False
         self.finishing = False
         self.stop: Literal["interrupt", "steer"] | None = None
@@ -184,6 +186,13 @@ class RunState:
             self._waited_ns += workflow.time_ns() - began
         self.show(before)
         return True
+
+    async def wait_for_top_up(self) -> None:
+        """Wait until a person extends the budget, or ends the exchange or the run."""
+        before = self.budget
+        await self.wait_for_person(
+            "budget", lambda: self.budget != before or self.finishing or self.stop == "interrupt"
+        )
 
     async def unpaused(self) -> None:
         """Wait while a person has paused the run; an interruption ends the wait."""
