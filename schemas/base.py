@@ -36,7 +36,7 @@ def seconds(value: object) -> object:
         return value
     matched = _DURATION.fullmatch(value.strip())
     if matched is None:
-        raise ValueError(f"{value!r} is not a duration; write for example 250ms, 90s, 10m, 2h or 1d")
+        raise ValueError(f"{_given(value)} is not a duration; write for example 250ms, 90s, 10m, 2h or 1d")
     return float(matched[1]) * _SECONDS[matched[2]]
 
 
@@ -86,7 +86,7 @@ def problems(error: ValidationError, *, limit: int = 5) -> str:
     for item in error.errors(include_url=False)[:limit]:
         where = ".".join(_SHORT.repr(part).strip("'") for part in item["loc"][:10]) or "value"
         message = item["msg"].removeprefix("Value error, ")
-        lines.append(f"{where}: {message} (given {_given(item.get('input'))})")
+        lines.append(f"{where}: {message[:200]} (given {_given(item.get('input'))})")
     more = error.error_count() - limit
     if more > 0:
         lines.append(f"and {more} more")
