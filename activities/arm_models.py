@@ -33,36 +33,34 @@ def resolve_models(config: Config, name: str) -> tuple[tuple[ModelSpec, ...], li
 
     It reads the files of scripted models, so that a script that changes is picked up by the next run.
     """
-    models: list[ModelSpec] = []
+    order: list[str] = []
     refused: list[Refused] = []
-    _follow(config, name, (), models, refused)
-    if len(models) > MODELS_MAX:
-        refused.append(
-            Refused("model", name, f"it has {len(models) - 1} fallbacks; at most {MODELS_MAX - 1}")
-        )
-    return tuple(models), refused
+    _follow(config, name, (), order, refused)
+    made = [_resolved(found, entry) for found in order if (entry := config.model_entry(found)) is not None]
+    refused += [item for item in made if isinstance(item, Refused)]
+    return tuple(item for item in made if isinstance(item, ModelSpec)), refused
 
 
 def _follow(
-    config: Config, name: str, trail: tuple[str, ...], models: list[ModelSpec], refused: list[Refused]
+    config: Config, name: str, trail: tuple[str, ...], order: list[str], refused: list[Refused]
 ) -> None:
+    """Append the model and, depth first, its fallbacks, each once; `trail` leads to it."""
     field = f"models.{trail[-1]}.fallback" if trail else "model"
     if name in trail:
         refused.append(Refused(field, name, f"falls back in a circle: {' → '.join((*trail, name))}"))
         return
-    if any(model.name == name for model in models):
+    if name in order:
         return
     entry = config.model_entry(name)
     if entry is None:
         refused.append(Refused(field, name, _unknown(name, config.models)))
         return
-    made = _resolved(name, entry)
-    if isinstance(made, Refused):
-        refused.append(made)
-    else:
-        models.append(made)
+    if len(order) == MODELS_MAX:
+        refused.append(Refused(field, name, f"more than {MODELS_MAX - 1} fallbacks in all"))
+        return
+    order.append(name)
     for other in entry.fallbacks:
-        _follow(config, other, (*trail, name), models, refused)
+        _follow(config, other, (*trail, name), order, refused)
 
 
 def _resolved(name: str, entry: ModelEntry) -> ModelSpec | Refused:

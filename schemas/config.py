@@ -117,7 +117,7 @@ class ModelEntry(Closed):
     headers: dict[str, str] = Field(default_factory=dict)
     window: int | None = Field(default=None, ge=1_000)
     settings: ModelSettings = ModelSettings()
-    fallback: str | tuple[str, ...] = ()
+    fallback: str | Annotated[tuple[str, ...], Field(max_length=16)] = ()
 
     @field_validator("api_key")
     @classmethod
@@ -217,8 +217,8 @@ class Config(Closed):
     task_queue: str = Field(default="mainspring", min_length=1, max_length=1_000)
     state_dir: str = ".mainspring"
     blobs: str = "file"
-    models: dict[Name, str | ModelEntry] = Field(default_factory=dict)
-    agents: dict[Name, AgentEntry] = Field(default_factory=dict)
+    models: dict[Name, str | ModelEntry] = Field(default_factory=dict, max_length=1_000)
+    agents: dict[Name, AgentEntry] = Field(default_factory=dict, max_length=1_000)
     tools: ToolsSpec = ToolsSpec()
     files: FilesSpec | None = FilesSpec()
     mcp: dict[Name, Annotated[McpServerSpec, BeforeValidator(_server)]] = Field(default_factory=dict)

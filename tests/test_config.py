@@ -252,6 +252,17 @@ def test_error_names_place_value_and_what_is_allowed(write: Write, text: str, wo
     assert str(error).startswith(error.where)
 
 
+def test_many_fallbacks_are_judged_in_bounded_time(write: Write) -> None:
+    """Models that all fall back to those after them make many paths; no path is walked twice."""
+    names = [f"m{n:02}" for n in range(40)]
+    models = {n: {"model": "a:b", "fallback": names[i + 1 : i + 17]} for i, n in enumerate(names)}
+    assert len(load(write(yaml.safe_dump({"models": models}))).models) == 40
+    models["m39"]["fallback"] = ["m38"]
+    assert "falls back in a circle: m38 → m39 → m38" in str(
+        refused(write, yaml.safe_dump({"models": models}))
+    )
+
+
 def test_all_problems_are_listed_in_order(write: Write) -> None:
     """Several problems are reported at once, by line."""
     error = refused(write, "budget: 1\nstate_dir: 3\nmodels: {m: 7}\nmcp_activity: x")

@@ -98,24 +98,24 @@ def _entry(config: Config, name: str) -> ModelEntry:
 
 
 def _circles(config: Config) -> Iterator[Problem]:
-    """Models that fall back to themselves, each circle reported where it begins."""
-    reported: set[str] = set()
-    for name in config.models:
-        trail = _circle(config, name, (name,))
-        if trail and not reported & set(trail):
-            reported.update(trail)
-            yield Problem(("models", name, "fallback"), f"falls back in a circle: {' → '.join(trail)}")
+    """Models that fall back to themselves in the end, each circle once.
 
-
-def _circle(config: Config, name: str, trail: tuple[str, ...]) -> tuple[str, ...]:
-    for other in _entry(config, name).fallbacks if name in config.models else ():
-        if other == trail[0]:
-            return (*trail, other)
-        if other not in trail:
-            found = _circle(config, other, (*trail, other))
-            if found:
-                return found
-    return ()
+    What falls back to nothing is taken away until nothing more can be; what is left goes round.
+    """
+    left = {name: [o for o in _entry(config, name).fallbacks if o in config.models] for name in config.models}
+    while ends := [name for name, others in left.items() if not any(other in left for other in others)]:
+        for name in ends:
+            del left[name]
+    seen: set[str] = set()
+    for name in left:
+        trail: list[str] = []
+        while name not in seen:
+            seen.add(name)
+            trail.append(name)
+            name = next(other for other in left[name] if other in left)
+        if name in trail:
+            circle = [*trail[trail.index(name) :], name]
+            yield Problem(("models", name, "fallback"), f"falls back in a circle: {' → '.join(circle)}")
 
 
 def _patterns(config: Config) -> Iterator[Problem]:

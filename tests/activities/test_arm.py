@@ -257,6 +257,16 @@ async def test_dollars_need_a_price_for_every_fallback(tmp_path: Path) -> None:
     assert (await bench.arm(overrides={"budgets": {"dollars": 1}})).models[0].priced
 
 
+async def test_fallbacks_without_end_are_refused(tmp_path: Path) -> None:
+    """A chain of fallbacks is bounded, also where many paths lead through it and every script is broken."""
+    (tmp_path / "broken.yaml").write_text("nothing: 1")
+    names = [f"m{n:02}" for n in range(40)]
+    script = str(tmp_path / "broken.yaml")
+    models = {n: {"script": script, "fallback": names[i + 1 : i + 17]} for i, n in enumerate(names)}
+    error = await Bench(tmp_path, {"models": models}).refused(overrides={"model": "m00"})
+    assert "more than 15 fallbacks in all" in error.message
+
+
 async def test_fallbacks_in_a_circle_are_refused(tmp_path: Path) -> None:
     """A configuration made in Python gets the check that a file gets."""
     models = {"a": {"model": "x:y", "fallback": "b"}, "b": {"model": "x:y", "fallback": "a"}}
