@@ -17,7 +17,7 @@ from typing import Protocol
 
 __all__ = ["BadPattern", "LiteralMatcher", "Matcher", "RegexMatcher", "TooSlow"]
 
-CHILD_SECONDS = 10
+CHILD_SECONDS = 5
 CHILD_BYTES = 1024 * 1024 * 1024
 LINE_MAX = 2_000
 

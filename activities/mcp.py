@@ -29,7 +29,7 @@ from mainspring.workflows.values import clip, safe_value
 
 __all__ = ["Listed", "McpServer", "McpServers"]
 
-UNSENT_PAUSES = (0.2, 1.0)
+UNSENT_PAUSES = (0.2, 0.8, 2.0)
 """Seconds between tries to reach a server that surely received nothing."""
 
 HTTP_PATIENCE_SECONDS = 30.0
@@ -112,7 +112,7 @@ class McpServer:
         self._known: set[str] = set()
         self._connection: Connection | None = None
         self._opening: asyncio.Task[Connection] | None = None
-        self._closing: set[asyncio.Task[None]] = set()
+        self._retiring: dict[Connection, asyncio.Task[None]] = {}
 
     async def tools(self) -> tuple[list[types.Tool], list[str]]:
         """All its tools, and notes.
@@ -161,8 +161,8 @@ class McpServer:
             await asyncio.wait({self._opening})
         if self._connection is not None:
             self._leave(self._connection)
-        if self._closing:
-            await asyncio.wait(self._closing)
+        retiring = dict(self._retiring)
+        await asyncio.gather(*(connection.close() for connection in retiring), *retiring.values())
 
     def scrubbed(self, text: str) -> str:
         """The text without any secret of this server's configuration."""
@@ -198,12 +198,13 @@ class McpServer:
             opening.exception()  # known, also when nobody waits any more
 
     def _leave(self, connection: Connection) -> None:
-        """Close a session without waiting for it."""
+        """Use a session no more; it is closed when its calls have ended, and nobody waits for that."""
         if self._connection is connection:
             self._connection = None
-        closing = asyncio.create_task(connection.close())
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+        if connection not in self._retiring:
+            task = asyncio.create_task(connection.retire())
+            self._retiring[connection] = task
+            task.add_done_callback(lambda _: self._retiring.pop(connection, None))
 
     def _link(self) -> Link:
         spec = self.spec

@@ -66,6 +66,9 @@ class Connection:
         self._link = link
         self._ready: asyncio.Future[tuple[ClientSession, Screen]] = asyncio.get_running_loop().create_future()
         self._stop = asyncio.Event()
+        self._expired = False
+        self._in_flight = 0
+        self._idle = asyncio.Event()
         self._owner = asyncio.create_task(self._own(), name=f"MCP session {name}")
 
     @classmethod
@@ -91,7 +94,14 @@ class Connection:
     @property
     def lost(self) -> bool:
         """Whether nothing can be asked of it any more."""
-        return self._owner.done() or self._link.dead.is_set() or self._stop.is_set()
+        return self._expired or self._owner.done() or self._link.dead.is_set() or self._stop.is_set()
+
+    async def retire(self) -> None:
+        """Close it when its calls in flight have ended; at once when it is closed meanwhile."""
+        if self._in_flight:
+            self._idle.clear()
+            await _first(self._idle, self._stop, self._link.dead)
+        await self.close()
 
     async def close(self) -> None:
         """End the session and what it started; bounded, whatever the server does."""
@@ -135,16 +145,10 @@ class Connection:
         session, _ = self._ready.result()
         params = types.CallToolRequestParams(name=tool, arguments=dict(arguments))
         request = types.CallToolRequest(params=params)
+        self._in_flight += 1
         try:
             async with asyncio.timeout(seconds):
-                try:
-                    return await session.send_request(request, types.CallToolResult)
-                except MCPError as error:
-                    if error.code != types.HEADER_MISMATCH:
-                        raise
-                    # The server wants headers that its listing names, and this session has not listed yet.
-                    await self.tools()
-                    return await session.send_request(request, types.CallToolResult)
+                return await self._sent(session, request)
         except TimeoutError:
             raise ToolUnavailable(
                 f"{self.name} did not answer within {seconds:g} s; the call may or may not have happened"
@@ -155,13 +159,27 @@ class Connection:
             raise ToolError(
                 f"the answer of {self.name} is not one that MCP knows ({error.error_count()} problems)"
             ) from None
+        finally:
+            self._in_flight -= 1
+            if not self._in_flight:
+                self._idle.set()
+
+    async def _sent(self, session: ClientSession, request: types.CallToolRequest) -> types.CallToolResult:
+        try:
+            return await session.send_request(request, types.CallToolResult)
+        except MCPError as error:
+            if error.code != types.HEADER_MISMATCH:
+                raise
+        # The server wants headers that its listing names, and this session has not listed yet.
+        await self.tools()
+        return await session.send_request(request, types.CallToolResult)
 
     def _judged(self, error: MCPError) -> Exception:
         data = error.data
         fault = data.get(FAULT) if isinstance(data, Mapping) else None
         message = clip(error.message, 4_000)
         if fault == "expired":
-            self._stop.set()
+            self._expired = True
             return SessionLost(f"{self.name}: {message}")
         if fault == "unsent":
             return ToolUnavailable(f"{self.name} cannot be reached: {message}", not_applied=True)
@@ -182,7 +200,7 @@ class Connection:
                     await _greet(session)
                     screen.version = session.protocol_version or VERSION
                     self._ready.set_result((session, screen))
-                    await self._until_over()
+                    await _first(self._stop, self._link.dead)
         except BaseException as error:
             if self._ready.done():
                 logger.debug("the session with MCP server %s ended", self.name, exc_info=True)
@@ -192,14 +210,6 @@ class Connection:
         finally:
             self._link.dead.set()
 
-    async def _until_over(self) -> None:
-        waits = {asyncio.create_task(self._stop.wait()), asyncio.create_task(self._link.dead.wait())}
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-
     def _failed(self, error: BaseException) -> ToolUnavailable:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
@@ -207,6 +217,16 @@ class Connection:
         return ToolUnavailable(
             f"{self.name} cannot be used: {clip(text, 500)} ({self._link.why()})", not_applied=True
         )
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Wait for the first of these events."""
+    waits = {asyncio.create_task(event.wait()) for event in events}
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
 
 
 async def _greet(session: ClientSession) -> None:

@@ -10,8 +10,10 @@ Source: shared design, tools.md "MCP"; field-faults.md F8, J1, J7, J8.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +24,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
+
+from mainspring.workflows.values import safe_value
 
 __all__ = ["StdioLink"]
 
@@ -37,6 +41,7 @@ TERM_GRACE_SECONDS = 1.0
 DRAIN_SECONDS = 0.5
 
 _START = b'{"jsonrpc"'
+_ANSWER = re.compile(rb'\s*\{"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*,\s*"(?:result|error)"')
 
 Incoming = SessionMessage | Exception
 
@@ -117,6 +122,8 @@ class StdioLink:
                     message = _parsed(bytes(line))
                     if message is not None:
                         await self._to_us.send(message)
+            # Its end follows that of its output; `why` should know the status.
+            await self._until_gone(DRAIN_SECONDS, group=False)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the session is gone
         finally:
@@ -195,9 +202,32 @@ def _parsed(line: bytes) -> SessionMessage | None:
         return None
     for start in (0, line.find(_START, 1)):
         if start >= 0:
-            with suppress(ValidationError):
-                return SessionMessage(
-                    types.jsonrpc_message_adapter.validate_json(line[start:], by_name=False)
-                )
+            with suppress(ValueError, RecursionError):
+                return SessionMessage(_message(line[start:]))
     logger.debug("passed over a line of %d bytes that is not JSON-RPC", len(line))
-    return None
+    return _unreadable(line)
+
+
+def _message(line: bytes) -> types.JSONRPCMessage:
+    """The message, also one that is not quite JSON: half a character, NaN, or bytes that are no UTF-8.
+
+    Raises: ValueError, RecursionError.
+    """
+    try:
+        return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValidationError:
+        if not line.lstrip().startswith(b"{"):
+            raise
+    value = safe_value(json.loads(line.decode("utf-8", "replace")))
+    return types.jsonrpc_message_adapter.validate_python(value, by_name=False)
+
+
+def _unreadable(line: bytes) -> SessionMessage | None:
+    """An error in place of an answer that cannot be read, so that nobody waits for it."""
+    answered = _ANSWER.match(line)
+    if answered is None:
+        return None
+    error = types.ErrorData(
+        code=types.PARSE_ERROR, message="the server's answer is not JSON that can be read"
+    )
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=int(answered[1]), error=error))
