@@ -50,7 +50,7 @@ async def _execute(bench: Bench, name: str, arguments: dict[str, Any]) -> dict[s
 
 def _reason(error: BaseException) -> str:
     """The chain of causes on one line: a failed workflow names its reason only in its cause."""
-    parts = []
+    parts: list[str] = []
     at: BaseException | None = error
     while at is not None and len(parts) < 4:
         parts.append(f"{type(at).__name__}: {at}"[:300])

@@ -112,7 +112,7 @@ def _free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-async def _until_ready(process: "subprocess.Popen[bytes]", address: str, log: BinaryIO) -> None:
+async def _until_ready(process: "subprocess.Popen[bytes]", address: str, log: BinaryIO) -> Client:
     deadline = asyncio.get_running_loop().time() + START_SECONDS
     while asyncio.get_running_loop().time() < deadline:
         if process.poll() is not None:

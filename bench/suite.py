@@ -172,7 +172,7 @@ class Suite:
             statistics.median(shape["turn_bytes"][turn - 3 : turn + 2])
             for turn in (self._sizes.early, self._sizes.late)
         )
-        return late / early
+        return float(late / early)
 
     def _replay_of(self, name: str, turns: int) -> Callable[[], Awaitable[dict[str, float]]]:
         async def attempt() -> dict[str, float]:
