@@ -28,8 +28,13 @@ class Bar:
     limit: float
     judged: Callable[[Samples, str, str], float | None]
 
-    def verdict(self, samples: Samples, measure: str) -> Verdict:
-        """Judge the engine's samples of `measure`."""
+    def verdict(self, samples: Samples, measure: str, taken_by: str) -> Verdict:
+        """Judge the engine's samples of `measure`.
+
+        An engine that failed in any repetition has missed the bar, whatever it did in the others.
+        """
+        if ENGINE in samples.failures.get(taken_by, {}):
+            return Verdict.FAIL
         value = self.judged(samples, measure, ENGINE)
         if value is None:
             return Verdict.MISSING
@@ -38,12 +43,26 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measure: how it reads, how its values read, and the bar, if it has one."""
+    """One measure: how it reads, how its values read, and the bar, if it has one.
+
+    `source` names the measurement that gives the values, where it is not called like the measure;
+    failures are noted under it.
+    """
 
     measure: str
     label: str
     shown: Callable[[float], str]
     bar: Bar | None = None
+    source: str | None = None
+
+    @property
+    def taken_by(self) -> str:
+        """The measurement that gives the values."""
+        return self.source or self.measure
+
+    def verdict(self, samples: Samples) -> Verdict | None:
+        """The verdict on the engine; None without a bar."""
+        return self.bar.verdict(samples, self.measure, self.taken_by) if self.bar else None
 
 
 def _ratio(samples: Samples, measure: str, name: str) -> float | None:
@@ -69,18 +88,19 @@ def rows(sizes: Sizes, groups: Sequence[str], *, peers: bool) -> list[Row]:
         "history": [
             Row(f"history@{n}", f"history, {n} turns", _kilobytes, _times(1.25)),
             *([Row(f"history@{p}", f"history, {p} turns", _kilobytes)] if peers else []),
-            Row(f"events@{n}", "events a turn", "{:.1f}".format),
+            Row(f"events@{n}", "events a turn", "{:.1f}".format, source=f"history@{n}"),
             Row(
                 "growth",
                 f"bytes of turn {sizes.late} / turn {sizes.early}",
                 "{:.3f}".format,
                 Bar("1 ± 0.10", 0.10, _off_one),
+                source=f"history@{n}",
             ),
         ],
         "time": [
             Row("time", f"a turn, {at_once}", _milliseconds, _times(1.3)),
-            Row("cpu", "  worker CPU of it", _milliseconds),
-            Row("queries", f"queries, {at_once}", "{:.0f}".format, Bar("0", 0, _worst)),
+            Row("cpu", "  worker CPU of it", _milliseconds, source="time"),
+            Row("queries", f"queries, {at_once}", "{:.0f}".format, Bar("0", 0, _worst), "time"),
         ],
         "replay": [
             Row(f"replay@{n}", f"replay, {n} turns", _milliseconds, _times(1.5)),
@@ -93,7 +113,7 @@ def rows(sizes: Sizes, groups: Sequence[str], *, peers: bool) -> list[Row]:
                 "{:.0f}".format,
                 Bar("0", 0, _worst),
             ),
-            Row("queries of two workers", "  queries of two workers", "{:.0f}".format),
+            Row("queries of two workers", "  queries of two workers", "{:.0f}".format, source="workers"),
         ],
     }
     return [row for group in groups for row in made[group]]
@@ -113,9 +133,7 @@ def _milliseconds(value: float) -> str:
 
 def missed(samples: Samples, table: Sequence[Row]) -> list[str]:
     """Labels of the bars that the engine does not reach, or that could not be measured."""
-    return [
-        row.label for row in table if row.bar and row.bar.verdict(samples, row.measure) is not Verdict.PASS
-    ]
+    return [row.label for row in table if row.bar and row.verdict(samples) is not Verdict.PASS]
 
 
 def unsteady(samples: Samples, table: Sequence[Row]) -> list[str]:
@@ -138,7 +156,7 @@ def as_text(samples: Samples, table: Sequence[Row], names: Sequence[str]) -> str
     shown = [FLOOR, ENGINE]
     lines = [["", *shown, "bar", "", *peers]]
     for row in table:
-        bar = [row.bar.words, row.bar.verdict(samples, row.measure)] if row.bar else ["", ""]
+        bar = [row.bar.words if row.bar else "", row.verdict(samples) or ""]
         cells = [_cell(samples, row, name) for name in shown]
         lines.append([row.label, *cells, *bar, *(_cell(samples, row, name) for name in peers)])
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
@@ -150,9 +168,11 @@ def as_text(samples: Samples, table: Sequence[Row], names: Sequence[str]) -> str
 
 
 def _cell(samples: Samples, row: Row, name: str) -> str:
+    if name in samples.failures.get(row.taken_by, {}):
+        return "failed"
     value = samples.median(row.measure, name)
     if value is None:
-        return "failed" if name in samples.failures.get(row.measure, {}) else "–"
+        return "–"
     ratio = samples.ratio(row.measure, name) if name != FLOOR else None
     judged_as_ratio = row.shown in (_kilobytes, _milliseconds)
     return row.shown(value) + (f"  {ratio:.2f}×" if ratio and judged_as_ratio else "")
@@ -165,13 +185,13 @@ def as_json(samples: Samples, table: Sequence[Row], names: Sequence[str]) -> lis
             "measure": row.measure,
             "label": row.label.strip(),
             "bar": row.bar.words if row.bar else None,
-            "verdict": row.bar.verdict(samples, row.measure) if row.bar else None,
+            "verdict": row.verdict(samples),
             "contestants": {
                 name: {
                     "value": samples.median(row.measure, name),
                     "ratio": samples.ratio(row.measure, name),
                     "samples": samples.values.get(row.measure, {}).get(name, []),
-                    "failure": samples.failures.get(row.measure, {}).get(name),
+                    "failure": samples.failures.get(row.taken_by, {}).get(name),
                 }
                 for name in names
             },
