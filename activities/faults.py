@@ -41,6 +41,7 @@ __all__ = [
     "timed_out",
     "truncated",
     "window_in",
+    "with_usage",
 ]
 
 RETRY_AFTER_MAX_SECONDS: Final = 300.0
@@ -163,6 +164,18 @@ def timed_out(provider: str) -> ApplicationError:
 def truncated(provider: str) -> ApplicationError:
     """A stream ended without saying why: what came is part of an answer, and part is not to be trusted."""
     return _error(MODEL_UNAVAILABLE, f"provider {provider}: the stream ended before the reply was complete")
+
+
+def with_usage(error: ApplicationError, usage: dict[str, object]) -> ApplicationError:
+    """The same error, with what its attempts were billed in its details: a failed run reports its spend too."""
+    first = error.details[0] if error.details and isinstance(error.details[0], dict) else {}
+    return ApplicationError(
+        error.message,
+        {**first, "usage": usage},
+        type=error.type,
+        non_retryable=error.non_retryable,
+        next_retry_delay=error.next_retry_delay,
+    )
 
 
 def misconfigured(message: str) -> ApplicationError:

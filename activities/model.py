@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import ValidationError
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from mainspring.activities import faults
 from mainspring.activities.prices import added
@@ -88,7 +89,12 @@ class ModelActivity:
         info = activity.info()
         assert info.workflow_id is not None
         with Pulse(carried_usage(info.heartbeat_details)) as pulse:
-            reply = await self._reply(request, info, pulse)
+            try:
+                reply = await self._reply(request, info, pulse)
+            except ApplicationError as error:
+                if pulse.carried is None:
+                    raise
+                raise faults.with_usage(error, wire(pulse.carried)) from None
         self._cache.put(info.workflow_id, info.activity_id, reply)
         return wire(reply)
 

@@ -12,12 +12,10 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
-from jsonschema.validators import validator_for
-from referencing import Registry
 
 from mainspring.schemas.base import JsonValue
+from mainspring.workflows.json_schema import compiled
 from mainspring.workflows.values import clip, render
 
 __all__ = ["SchemaCheck"]
@@ -33,9 +31,9 @@ class SchemaCheck:
         self._validator: Any = None
         self._defect: str | None = None
         try:
-            kind = validator_for(schema, default=Draft202012Validator)
-            kind.check_schema(schema)  # type: ignore[arg-type]  # a bool is a schema too
-            self._validator = kind(schema, registry=Registry())
+            validator: Any = compiled(schema)
+            validator.check_schema(schema)
+            self._validator = validator
         except Exception as error:  # an odd schema may raise anything
             self._defect = _defect(error)
 
