@@ -19,10 +19,7 @@ from mainspring.workflows.shell.failures import CallOutcome, ModelGone, Withdraw
 from mainspring.workflows.shell.outside import RunShell
 
 with workflow.unsafe.imports_passed_through():
-    from pydantic import ValidationError
-
     from mainspring.schemas.activities import Armed, ModelReply
-    from mainspring.schemas.base import problems, unwire
     from mainspring.schemas.ledger import Entry
     from mainspring.schemas.run import RunInput
     from mainspring.schemas.tools import ToolOutcome
@@ -32,10 +29,11 @@ with workflow.unsafe.imports_passed_through():
     from mainspring.workflows.gates import Close, Facts, Pass, Redo, judge
     from mainspring.workflows.gates.output_schema import judge_output
     from mainspring.workflows.intrinsics import DONE
-    from mainspring.workflows.messages import FollowUp, Said
+    from mainspring.workflows.messages import FollowUp, Rejected, Said
     from mainspring.workflows.outcomes import Ending, result_of, sentence
     from mainspring.workflows.plan import plan
     from mainspring.workflows.router import route
+    from mainspring.workflows.run_input import read_input
     from mainspring.workflows.values import clip, render, safe_text
     from mainspring.workflows.views import agent_name, differences
 
@@ -385,15 +383,10 @@ def _run_input(args: Sequence[Any]) -> RunInput:
 
     Raises: ApplicationError(invalid_input), naming the field, the value and what is allowed.
     """
-    if len(args) != 1 or not isinstance(args[0], dict):
-        kinds = ", ".join(type(arg).__name__ for arg in args) or "none"
-        told = f"AgentRun takes one JSON object, for example {{'agent': …, 'prompt': …}}; given: {kinds}"
-        raise ApplicationError(told, type="invalid_input", non_retryable=True)
-    try:
-        return unwire(RunInput, args[0])
-    except ValidationError as error:
-        told = safe_text(problems(error))
-        raise ApplicationError(told, type="invalid_input", non_retryable=True) from error
+    read = read_input(args)
+    if isinstance(read, Rejected):
+        raise ApplicationError(read.reason, type="invalid_input", non_retryable=True)
+    return read
 
 
 def _spent(verdict: Exhausted) -> Ending:

@@ -49,6 +49,7 @@ PASSED_THROUGH: tuple[str, ...] = (
             "outcomes",
             "plan",
             "router",
+            "run_input",
             "tokens",
             "values",
             "views",

@@ -117,6 +117,7 @@ async def test_bad_value_is_refused_naming_field_value_and_what_is_allowed(case:
     assert len(error.message) < 5_000
 
 
+OPEN = b'{"agent":"tested","prompt":"go"'
 ARGUMENTS: dict[str, list[Any]] = {
     "none": [],
     "null": [None],
@@ -128,13 +129,15 @@ ARGUMENTS: dict[str, list[Any]] = {
     "not utf-8": [raw(b'{"agent": "\xff"}')],
     "lone surrogate": [raw(rb'{"agent": "tested", "prompt": "\ud800 go"}')],
     "unknown encoding": [raw(b"\x00", b"binary/avro")],
-    "NaN in a number": [raw(b'{"agent":"tested","prompt":"go","overrides":{"settings":{"temperature":NaN}}}')],
-    "NaN in free json": [raw(b'{"agent":"tested","prompt":"go","criteria":[{"x":NaN}]}')],
+    "NaN in a number": [
+        raw(b'{"agent":"tested","prompt":"go","overrides":{"settings":{"temperature":NaN}}}')
+    ],
+    "NaN in free json": [raw(OPEN + b',"criteria":[{"x":NaN}]}')],
     "infinity in an inline agent": [
         raw(b'{"agent":{"output_schema":{"maximum":Infinity}},"prompt":"go"}'),
     ],
-    "nested 300 deep": [raw(b'{"agent":"tested","prompt":"go","criteria":' + b"[" * 300 + b"]" * 300 + b"}")],
-    "nested 190 deep": [raw(b'{"agent":"tested","prompt":"go","criteria":' + b"[" * 190 + b"]" * 190 + b"}")],
+    "nested 300 deep": [raw(OPEN + b',"criteria":' + b"[" * 300 + b"]" * 300 + b"}")],
+    "nested 190 deep": [raw(OPEN + b',"criteria":' + b"[" * 190 + b"]" * 190 + b"}")],
     "nested schema": [
         raw(
             b'{"agent":{"tools":["nika:done"],"output_schema":'
@@ -144,8 +147,12 @@ ARGUMENTS: dict[str, list[Any]] = {
             + b'},"prompt":"go"}'
         )
     ],
-    "integer of 5,000 digits": [raw(b'{"agent":"tested","prompt":"go","metadata":{"n":' + b"9" * 5_000 + b"}}")],
-    "integer of 4,000 digits": [raw(b'{"agent":"tested","prompt":"go","metadata":{"n":' + b"9" * 4_000 + b"}}")],
+    "integer of 5,000 digits": [
+        raw(b'{"agent":"tested","prompt":"go","metadata":{"n":' + b"9" * 5_000 + b"}}")
+    ],
+    "integer of 4,000 digits": [
+        raw(b'{"agent":"tested","prompt":"go","metadata":{"n":' + b"9" * 4_000 + b"}}")
+    ],
 }
 
 
@@ -187,7 +194,12 @@ async def test_server_that_does_not_start_is_fatal_only_where_it_is_needed(
     """A needed MCP server that is not there ends the run as `catalog_unavailable`; another one is a note."""
     config = {"mcp": {"absent": {"command": ["no-such-program-at-all"], "required": required}}}
     agent = {"tools": patterns}
-    given: dict[str, Any] = {"replies": [{"text": "ok"}], "tools": [observe], "agent": agent, "config": config}
+    given: dict[str, Any] = {
+        "replies": [{"text": "ok"}],
+        "tools": [observe],
+        "agent": agent,
+        "config": config,
+    }
     async with serving(server.address, **given) as case:
         run = await case.start()
         if answers:
@@ -234,7 +246,7 @@ MESSAGES: list[tuple[str, list[Any]]] = [
     ("interrupt", [7]),
     ("decide", [{}]),
     ("no_such_thing", ["x"]),
-    ("x" * 5_000, []),
+    ("x" * 900, []),
 ]
 
 
