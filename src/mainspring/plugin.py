@@ -10,6 +10,7 @@ serves names that nobody else does with a dynamic activity, and wraps one that t
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -95,9 +96,15 @@ class MainspringPlugin(SimplePlugin):
     def from_file(cls, path: str | Path, *, tools: Sequence[ToolFunction] = ()) -> MainspringPlugin:
         """The plugin of a configuration file.
 
+        Modules under `tools.python` are found beside the file: its folder joins the import path.
+
         Raises: ConfigError, naming file, line, column and what is allowed.
         """
-        return cls(load(path), tools=tools)
+        config = load(path)
+        folder = str(Path(path).resolve().parent)
+        if config.tools.python and folder not in sys.path:
+            sys.path.insert(0, folder)
+        return cls(config, tools=tools)
 
     @property
     def services(self) -> Services:

@@ -42,8 +42,6 @@ __all__ = [
 ]
 
 GRACEFUL_SECONDS = 30.0
-HEARTBEAT_SECONDS = 0.5
-"""Live text is seen as often as heartbeats leave the worker."""
 
 
 def main() -> NoReturn:
@@ -79,14 +77,9 @@ async def work(config_file: Path | None) -> None:
 def plugin_of(config_file: Path | None) -> MainspringPlugin:
     """The plugin of a configuration file, or of the one that is found without a name.
 
-    Modules of tools are imported from the file's folder, so it joins the import path.
-
     Raises: ConfigError.
     """
     file = config_file or config.find()
-    folder = str(file.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
     return MainspringPlugin.from_file(file)
 
 
@@ -94,12 +87,9 @@ def make_worker(
     client: Client, plugin: MainspringPlugin, *, graceful_seconds: float = GRACEFUL_SECONDS
 ) -> Worker:
     """A worker for the plugin's task queue. The client must have been connected with the plugin."""
-    throttle = timedelta(seconds=HEARTBEAT_SECONDS)
     return Worker(
         client,
         task_queue=plugin.config.task_queue,
-        max_heartbeat_throttle_interval=throttle,
-        default_heartbeat_throttle_interval=throttle,
         graceful_shutdown_timeout=timedelta(seconds=graceful_seconds),
     )
 

@@ -39,6 +39,8 @@ with workflow.unsafe.imports_passed_through():
 
 __all__ = ["RunShell"]
 
+MODEL_HEARTBEAT_SECONDS = 15.0
+"""A model call beats every half second: silence for this long is a lost worker."""
 PAUSE_SECONDS_MAX = 60.0
 SPILL_BYTES_DEFAULT = 16_384
 CALL_TOOL = "mainspring.call_tool"
@@ -173,7 +175,7 @@ class RunShell(People):
             activity_id=activity_id,
             start_to_close_timeout=timedelta(seconds=min(self.limits.model_timeout, whole)),
             schedule_to_close_timeout=timedelta(seconds=whole),
-            heartbeat_timeout=timedelta(seconds=30),
+            heartbeat_timeout=timedelta(seconds=MODEL_HEARTBEAT_SECONDS),
             retry_policy=RetryPolicy(
                 maximum_attempts=self.limits.model_attempts,
                 maximum_interval=timedelta(seconds=PAUSE_SECONDS_MAX),
