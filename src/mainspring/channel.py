@@ -249,7 +249,10 @@ class Channel:
 
 
 def _check_size(name: str, argument: object) -> None:
-    size = len(json.dumps(argument, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    try:
+        size = len(json.dumps(argument, ensure_ascii=False).encode("utf-8"))
+    except UnicodeEncodeError:
+        raise Refused(f"{name}: it holds half of a character (a lone surrogate), which no text may") from None
     if size > ARGUMENT_BYTES_MAX:
         raise TooLarge(
             f"{name}: {size} bytes; at most {ARGUMENT_BYTES_MAX} fit a message — attach larger text as a file"

@@ -8,13 +8,13 @@ Source: shared design, interfaces.md "On the wire", "In Python".
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, overload
 from uuid import uuid4
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError, WorkflowAlreadyStartedError
 
@@ -389,7 +389,11 @@ def _request(
         request = RunInput.model_validate(given | {"agent": agent, "prompt": prompt, "overrides": plain})
     except ValidationError as error:
         raise Refused(problems(error)) from error
-    size = len(json.dumps(wire(request), ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    try:
+        size = len(request.model_dump_json(exclude_defaults=True).encode())
+    except PydanticSerializationError as error:
+        told = "prompt, metadata or overrides: half of a character (a lone surrogate), which no text may hold"
+        raise Refused(told) from error
     if size > INPUT_BYTES_MAX:
         raise TooLarge(
             f"prompt, attachments and overrides: {size} bytes; at most {INPUT_BYTES_MAX} start a run"

@@ -1,4 +1,4 @@
-"""The payload converter: pydantic values, and two bounds that keep a run from being parked for ever.
+"""The converters: pydantic values, and bounds that keep a run from being parked, or ended, by one payload.
 
 A payload that cannot be decoded, or is larger than the server takes, would fail the workflow task again and
 again. Here it becomes a typed error that fails what it belongs to.
@@ -13,13 +13,20 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import temporalio.api.common.v1
+import temporalio.api.failure.v1
 from temporalio.contrib.pydantic import PydanticPayloadConverter
-from temporalio.converter import CompositePayloadConverter, DataConverter, DefaultPayloadConverter
+from temporalio.converter import (
+    CompositePayloadConverter,
+    DataConverter,
+    DefaultFailureConverter,
+    DefaultPayloadConverter,
+    PayloadConverter,
+)
 from temporalio.exceptions import ApplicationError
 
 from mainspring.schemas.errors import INVALID_PAYLOAD, PAYLOAD_TOO_LARGE
 
-__all__ = ["PAYLOAD_BYTES_MAX", "MainspringPayloadConverter", "data_converter"]
+__all__ = ["PAYLOAD_BYTES_MAX", "MainspringFailureConverter", "MainspringPayloadConverter", "data_converter"]
 
 PAYLOAD_BYTES_MAX = 1_900_000
 """Short of the server's 2 MiB, which leaves room for a codec's overhead."""
@@ -76,6 +83,34 @@ class MainspringPayloadConverter(CompositePayloadConverter):
             ) from error
 
 
+class MainspringFailureConverter(DefaultFailureConverter):
+    """Failures of anybody's: details that cannot be read are left out, and the failure stays what it is."""
+
+    def from_failure(
+        self, failure: temporalio.api.failure.v1.Failure, payload_converter: PayloadConverter
+    ) -> BaseException:
+        """Decode."""
+        try:
+            return super().from_failure(failure, payload_converter)
+        except Exception:
+            bare = temporalio.api.failure.v1.Failure()
+            bare.CopyFrom(failure)
+            _without_details(bare)
+            return super().from_failure(bare, payload_converter)
+
+
+def _without_details(failure: temporalio.api.failure.v1.Failure) -> None:
+    failure.ClearField("encoded_attributes")
+    for kind in ("application_failure_info", "canceled_failure_info"):
+        if failure.HasField(kind):  # type: ignore[arg-type]
+            getattr(failure, kind).ClearField("details")
+    for kind in ("timeout_failure_info", "reset_workflow_failure_info"):
+        if failure.HasField(kind):  # type: ignore[arg-type]
+            getattr(failure, kind).ClearField("last_heartbeat_details")
+    if failure.HasField("cause"):
+        _without_details(failure.cause)
+
+
 def data_converter(given: DataConverter | None) -> DataConverter:
     """The user's data converter with our payload converter in place of the default one.
 
@@ -83,7 +118,10 @@ def data_converter(given: DataConverter | None) -> DataConverter:
     must then carry plain JSON, which is all that our payloads are.
     """
     if given is None:
-        return DataConverter(payload_converter_class=MainspringPayloadConverter)
+        given = DataConverter.default
+    changed: dict[str, Any] = {}
     if given.payload_converter_class in (DefaultPayloadConverter, PydanticPayloadConverter):
-        return dataclasses.replace(given, payload_converter_class=MainspringPayloadConverter)
-    return given
+        changed["payload_converter_class"] = MainspringPayloadConverter
+    if given.failure_converter_class is DefaultFailureConverter:
+        changed["failure_converter_class"] = MainspringFailureConverter
+    return dataclasses.replace(given, **changed)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
+from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from mainspring.workflows.shell.failures import (
@@ -26,6 +26,8 @@ from mainspring.workflows.shell.failures import (
 from mainspring.workflows.shell.people import People
 
 with workflow.unsafe.imports_passed_through():
+    from pydantic import ValidationError
+
     from mainspring.schemas import errors
     from mainspring.schemas.activities import Armed, ModelReply, ModelRequest
     from mainspring.schemas.base import unwire, wire
@@ -235,6 +237,7 @@ class RunShell(People):
             args=arguments,
             activity_id=run.call.id,
             task_queue=tool.task_queue,
+            result_type=RawValue if tool.source == "activity" else None,
             start_to_close_timeout=timedelta(seconds=bounds.start_to_close),
             schedule_to_close_timeout=timedelta(seconds=bounds.schedule_to_close),
             heartbeat_timeout=None if bounds.heartbeat is None else timedelta(seconds=bounds.heartbeat),
@@ -253,11 +256,25 @@ class RunShell(People):
             return failed_call(run, failure, ms)
         result = handle.result()
         if run.tool.source == "activity":
-            content = safe_value(result, depth=self.limits.depth)
-            return CallOutcome(ToolOutcome(content=content), "ok", ms)
-        outcome = unwire(ToolOutcome, result)
+            outcome = self._foreign(result)
+            return CallOutcome(outcome, "error" if outcome.is_error else "ok", ms)
+        try:
+            outcome = unwire(ToolOutcome, result)
+        except ValidationError:  # the worker has an activity of its own under the tool's name
+            return CallOutcome(ToolOutcome(content=safe_value(result, depth=self.limits.depth)), "ok", ms)
         number = int(run.call.id.rpartition("-")[2])
         return CallOutcome(outcome, "error" if outcome.is_error else "ok", ms, number)
+
+    def _foreign(self, result: RawValue | None) -> ToolOutcome:
+        """The outcome of an activity of anybody's. It is decoded here, since it may be unreadable."""
+        try:
+            value = None if result is None else workflow.payload_converter().from_payload(result.payload)
+        except Exception as error:
+            told = (
+                f"It ended, and its result cannot be read here ({type(error.__cause__ or error).__name__})."
+            )
+            return ToolOutcome(content=told, is_error=True)
+        return ToolOutcome(content=safe_value(value, depth=self.limits.depth))
 
 
 def _note_end(ended: dict[str, int], call_id: str) -> Callable[[Any], None]:
