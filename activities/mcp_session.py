@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from importlib import metadata
 from typing import Any, Protocol
 
 import mcp_types as types
@@ -195,8 +196,7 @@ class Connection:
         try:
             async with self._link as (read, write):
                 screen = Screen(read, write)
-                info = types.Implementation(name="mainspring", version="0")
-                async with ClientSession(dispatcher=screen, client_info=info) as session:
+                async with ClientSession(dispatcher=screen, client_info=_us()) as session:
                     await _greet(session)
                     screen.version = session.protocol_version or VERSION
                     self._ready.set_result((session, screen))
@@ -217,6 +217,14 @@ class Connection:
         return ToolUnavailable(
             f"{self.name} cannot be used: {clip(text, 500)} ({self._link.why()})", not_applied=True
         )
+
+
+def _us() -> types.Implementation:
+    try:
+        version = metadata.version("mainspring")
+    except metadata.PackageNotFoundError:
+        version = "unknown"
+    return types.Implementation(name="mainspring", version=version)
 
 
 async def _first(*events: asyncio.Event) -> None:

@@ -15,6 +15,7 @@ import logging
 import os
 import re
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -51,7 +52,7 @@ class StdioLink:
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: str | None) -> None:
         self._command = tuple(command)
-        self._env = get_default_environment() | dict(env)
+        self._env = _inherited() | dict(env)
         self._cwd = cwd
         self._process: asyncio.subprocess.Process | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -191,6 +192,13 @@ class StdioLink:
             os.killpg(self._process.pid, number)
             return True
         return False
+
+
+def _inherited() -> dict[str, str]:
+    """The few variables that a server inherits; programs beside our own interpreter are found last."""
+    inherited = get_default_environment()
+    beside = os.path.dirname(sys.executable)
+    return {**inherited, "PATH": os.pathsep.join(filter(None, (inherited.get("PATH"), beside)))}
 
 
 def _parsed(line: bytes) -> SessionMessage | None:

@@ -144,9 +144,10 @@ async def test_real_git_server(tmp_path: Path) -> None:
         assert "No commits yet" in str(outcome.content)
 
 
-async def test_real_time_server() -> None:
-    """mcp-server-time answers, and its refusal is an error observation."""
-    async with using(time=McpServerSpec(command=[str(BIN / "mcp-server-time")])) as call:
+async def test_real_time_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """mcp-server-time, found beside our own interpreter, answers; its refusal is an error observation."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    async with using(time=McpServerSpec(command=["mcp-server-time"])) as call:
         outcome = await call("time/get_current_time", {"timezone": "UTC"})
         assert outcome.content["timezone"] == "UTC"  # type: ignore[index, call-overload]
         assert (await call("time/get_current_time", {"timezone": "Mars"})).is_error

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import math
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -40,6 +41,7 @@ from mainspring.tools import (
     tool,
 )
 
+PLAIN = Path(__file__).parents[1] / "servers" / "plain.py"
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 1_000
 
 
@@ -582,6 +584,27 @@ async def test_tool_that_absorbs_its_cancellation_gives_a_result(running: Runnin
 async def test_unavailable_tool_is_retried_with_the_same_key(running: Running) -> None:
     """Temporal repeats what could not be reached, as often as it may."""
     assert await (await running.start("flaky", 4)).result() == {"content": 3}
+
+
+async def test_mcp_call_lives_and_is_cancelled_like_any_tool(
+    server: Server, blobs: BlobStore, tmp_path: Path
+) -> None:
+    """An MCP call heartbeats; its cancellation reaches the server, and the worker's end the whole group."""
+    journal = tmp_path / "journal"
+    command = (sys.executable, "-I", "-S", str(PLAIN), "--journal", str(journal))
+    async with serving([], server, blobs, mcp={"p": McpServerSpec(command=command)}) as made:
+        lives = await made.start("mcp:p/waiting", seconds=4.5)
+        dies = await made.start("mcp:p/waiting", seconds=50)
+        forked = await made.start("mcp:p/forking")
+        child = int((await forked.result())["content"])
+        await asyncio.sleep(1)
+        await dies.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await dies.result()
+        assert await lives.result() == {"content": "waited"}
+        assert journal.read_text().count("stopped waiting") == 1
+    gone = not Path(f"/proc/{child}").exists()
+    assert gone or "State:\tZ" in Path(f"/proc/{child}/status").read_text()
 
 
 async def test_users_dynamic_activity_serves_its_own_names(server: Server, blobs: BlobStore) -> None:
