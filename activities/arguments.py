@@ -25,6 +25,7 @@ CALLS_MAX = 128
 """Providers refuse a longer list; what a reply has beyond is left out, and its last call says so."""
 NAME_MAX = 256
 RAW_MAX = 2_048
+_KINDS = {"list": "a list", "str": "text", "bool": "true or false", "NoneType": "null"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -133,9 +134,7 @@ def _read(arguments: object, limits: LimitSpec) -> dict[str, JsonValue] | CallPr
 
 def _object(value: JsonValue, limits: LimitSpec) -> dict[str, JsonValue] | CallProblem:
     if not isinstance(value, dict):
-        given = {list: "a list", str: "text", bool: "true or false", type(None): "null"}.get(
-            type(value), "a number"
-        )
+        given = _KINDS.get(type(value).__name__, "a number")
         return CallProblem(kind="malformed", message=f"arguments must be one JSON object, given {given}")
     size = size_of(value)
     return _too_large(size, limits) if size > limits.argument_bytes else value

@@ -167,11 +167,11 @@ def truncated(provider: str) -> ApplicationError:
 
 
 def with_usage(error: ApplicationError, usage: dict[str, object]) -> ApplicationError:
-    """The same error, with what its attempts were billed in its details: a failed run reports its spend too."""
-    first = error.details[0] if error.details and isinstance(error.details[0], dict) else {}
+    """The same error, with what its attempts were billed in its details: a failed run reports its spend."""
+    known: dict[str, object] = dict(error.details[0]) if error.details else {}
     return ApplicationError(
         error.message,
-        {**first, "usage": usage},
+        {**known, "usage": usage},
         type=error.type,
         non_retryable=error.non_retryable,
         next_retry_delay=error.next_retry_delay,

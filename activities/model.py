@@ -145,5 +145,6 @@ class ModelActivity:
         if self._providers is None:
             # A second to import, and only when such a model is asked: not at start, not on the event loop.
             module = await asyncio.to_thread(import_module, "mainspring.activities.providers")
-            self._providers = self._providers or module.Providers(self._blobs)
+            providers: Providers = self._providers or module.Providers(self._blobs)
+            self._providers = providers
         return self._providers.model(spec, setup.armed.spec.settings)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mainspring.schemas.ledger import Entry, Plan
 from mainspring.workflows.ledger import Message, project, select
@@ -36,7 +36,7 @@ class _Kept:
     last: weakref.ref[Entry]
     length: int
     tokens: int
-    messages: list[Message] = field(default_factory=list)
+    messages: list[Message]
 
 
 class Projections:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import cast
 
 from pydantic_ai.exceptions import (
     ContentFilterError,
@@ -119,10 +120,13 @@ def _retry_after(error: ModelAPIError) -> float | str | None:
     return headers.get("retry-after") or error.retry_after
 
 
-def _said(body: Any, key: str) -> object:
+def _said(body: object, key: str) -> object:
     """A field of a provider's error object: its code, or the parameter that it is about."""
-    inner = body.get("error", body) if isinstance(body, dict) else None
-    return inner.get(key) if isinstance(inner, dict) else None
+    if not isinstance(body, Mapping):
+        return None
+    whole = cast("Mapping[str, object]", body)
+    inner = whole.get("error", whole)
+    return cast("Mapping[str, object]", inner).get(key) if isinstance(inner, Mapping) else None
 
 
 def _text(body: object) -> str:

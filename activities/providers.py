@@ -11,7 +11,7 @@ import asyncio
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.exceptions import UserError
@@ -97,7 +97,7 @@ def _provider(kind: type[Provider[Any]], name: str, spec: ModelSpec, key: str | 
     refused = sorted(set(wanted) - set(takes))
     if refused:
         raise faults.misconfigured(f"model {spec.name}: provider {name} takes no {' and no '.join(refused)}")
-    make: Callable[..., Provider[Any]] = kind
+    make = cast("Callable[..., Provider[Any]]", kind)
     return make(**wanted)
 
 
@@ -108,7 +108,7 @@ def _with_profile(model: Model[Any], provider: Provider[Any]) -> Model[Any]:
     if not chat or "profile" not in parameters:
         return model
     profile = {"openai_chat_streaming_requires_finish_reason": True, "thinking_tags": _NEVER}
-    make: Callable[..., Model[Any]] = type(model)
+    make = cast("Callable[..., Model[Any]]", type(model))
     return make(model.model_name, provider=provider, profile=profile)
 
 

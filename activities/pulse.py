@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ValidationError
 from temporalio import activity
@@ -31,8 +31,8 @@ TAIL_BYTES = 4_096
 
 def carried_usage(details: Sequence[Any]) -> Usage | None:
     """What earlier attempts were billed, from the details of their last heartbeat; None when unknown."""
-    last = details[0] if details else None
-    usage = last.get("usage") if isinstance(last, dict) else None
+    last: Any = details[0] if details else None
+    usage: Any = cast("dict[str, Any]", last).get("usage") if isinstance(last, dict) else None
     try:
         return None if usage is None else unwire(Usage, usage)
     except ValidationError:

@@ -256,7 +256,7 @@ def _offer_unmet(expect: Expectation, asked: Asked) -> list[str]:
 
 def _count_unmet(expect: Expectation, asked: Asked) -> list[str]:
     count = len(asked.projection.messages)
-    unmet = []
+    unmet: list[str] = []
     if expect.messages_min is not None and count < expect.messages_min:
         unmet.append(f"at least {expect.messages_min} messages, and there are {count}")
     if expect.messages_max is not None and count > expect.messages_max:

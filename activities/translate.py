@@ -70,7 +70,7 @@ async def messages_of(
     Thinking goes back only to the provider (`system`) that it came from. With `result_images`, the newest
     images that tools returned are shown; the others are named only.
     """
-    shown = _newest_images(messages) if result_images else frozenset()
+    shown = _newest_images(messages) if result_images else frozenset[str]()
     translated: list[ModelMessage] = []
     for message in messages:
         if isinstance(message, AssistantMessage):

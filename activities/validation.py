@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
-from jsonschema.exceptions import ValidationError, best_match
+from jsonschema import exceptions
 
 from mainspring.schemas.base import JsonValue
 from mainspring.workflows.json_schema import compiled
@@ -46,7 +46,7 @@ class SchemaCheck:
         if self._validator is None:
             return self._defect
         try:
-            errors = list(islice(self._validator.iter_errors(value), ERRORS_READ))
+            errors: list[Any] = list(islice(self._validator.iter_errors(value), ERRORS_READ))
         except Exception as error:  # unresolvable or endless references, bad patterns
             return _defect(error)
         return _described(errors) if errors else None
@@ -56,16 +56,16 @@ def _defect(error: Exception) -> str:
     return f"the schema itself cannot be used ({type(error).__name__}: {clip(str(error), 200)})"
 
 
-def _described(errors: list[ValidationError]) -> str:
+def _described(errors: list[Any]) -> str:
     lines = list(dict.fromkeys(_line(error) for error in errors))
     more = len(lines) - ERRORS_SHOWN
     shown = "; ".join(lines[:ERRORS_SHOWN])
     return f"{shown}; and {more} more" if more > 0 else shown
 
 
-def _line(error: ValidationError) -> str:
+def _line(error: Any) -> str:
     """One error: the path, what was given, what is allowed."""
-    error = best_match([error]) or error
+    error = cast("Any", exceptions).best_match([error]) or error
     where = _path(error.absolute_path)
     allowed: Any = error.validator_value
     given: Any = error.instance
@@ -73,7 +73,7 @@ def _line(error: ValidationError) -> str:
         case "required":
             return f"{where}: {clip(error.message, 160)}"
         case "additionalProperties":
-            known = error.schema.get("properties", {}) if isinstance(error.schema, dict) else {}
+            known: dict[str, Any] = error.schema.get("properties", {})
             names = ", ".join(list(known)[:20]) or "none"
             return f"{where}: {clip(error.message, 120)}; known: {clip(names, 200)}"
         case "type" | "enum" | "const" | "minimum" | "maximum" | "pattern" | "format":
