@@ -168,6 +168,12 @@ def test_wire_name_tells_look_alikes_apart() -> None:
     assert len({wire_name(name) for name in alike}) == len(alike)
 
 
+def test_wire_name_is_unique_among_thousands() -> None:
+    """Long names that differ at the end, or in one separator, stay apart."""
+    names = [f"mcp:server/{'x' * 60}{n}" for n in range(5_000)] + [f"mcp:a.{n}/b" for n in range(5_000)]
+    assert len({wire_name(name) for name in names}) == len(names)
+
+
 @given(TOOLS | st.text(st.characters(exclude_categories=())))
 def test_wire_name_is_safe(name: str) -> None:
     """Any name becomes one that all providers take."""
