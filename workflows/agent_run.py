@@ -44,7 +44,7 @@ HISTORY_BYTES_MAX = 45_000_000
 """Short of the server's own limits (51,200 and 50 MB), at which it ends a run for good."""
 
 
-@workflow.defn(name="AgentRun")
+@workflow.defn(name="AgentRun", sandboxed=False)
 class AgentRun(RunShell):
     """An agent run. Its argument is a `RunInput`, its result a `RunResult`, both plain JSON."""
 
@@ -94,7 +94,7 @@ class AgentRun(RunShell):
     def _take_up(self, armed: Armed) -> None:
         """Work with this record from here on."""
         self.armed = armed
-        self.budget, self.limits = armed.spec.budgets, armed.spec.limits
+        self.budget, self.limits = self.extended(armed.spec.budgets), armed.spec.limits
         self.tools = {tool.name: tool for tool in self.declarations}
         self.journal.kept = self.limits.events_kept
 
@@ -131,9 +131,9 @@ class AgentRun(RunShell):
 
     async def _exchange(self, said: Said) -> Ending:
         """Work on one directive until it is answered, or cannot be."""
-        if self.exchange:
+        if self.exchange:  # an interruption while the run was armed is meant for the first
+            self.stop = None
             await self._refresh()
-        self.stop = None
         self.model_index = 0
         self._cut_replies = 0
         self.redos.clear()
@@ -167,7 +167,9 @@ class AgentRun(RunShell):
         ending = await self._exhausted()
         if ending is not None:
             return ending
-        await self.unpaused()
+        while self.paused and self.stop != "interrupt":
+            self._drain_steering()
+            await self.unpaused()
         if self.stop == "interrupt":
             return self._withdrawn(0)
         self._drain_steering()

@@ -9,7 +9,6 @@ serves names that nobody else does with a dynamic activity, and wraps one that t
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -18,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from temporalio.plugin import SimplePlugin
-from temporalio.worker import WorkerConfig, WorkflowRunner
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+from temporalio.worker import ReplayerConfig, WorkerConfig
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from mainspring.config import load
 from mainspring.converter import data_converter
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from mainspring.activities.functions import ToolFunction
     from mainspring.services import Services
 
-__all__ = ["PASSED_THROUGH", "MainspringPlugin"]
+__all__ = ["PASSED_THROUGH", "MainspringPlugin", "sandbox"]
 
 PASSED_THROUGH: tuple[str, ...] = (
     "mainspring.schemas",
@@ -62,7 +61,7 @@ PASSED_THROUGH: tuple[str, ...] = (
     "typing_extensions",
     "typing_inspection",
 )
-"""Pure modules, shared with the sandbox; `agent_run` and `shell` stay in it."""
+"""Pure modules, shared with the sandbox where it is used; `agent_run` and `shell` are not."""
 
 HEARTBEAT_THROTTLE = timedelta(seconds=0.5)
 """Live text is seen, and a cancellation arrives, within about this time."""
@@ -78,22 +77,29 @@ class MainspringPlugin(SimplePlugin):
     Args:
         config: The configuration, as `mainspring.config.load` reads it.
         tools: `@tool` functions beside those that the configuration names.
+        sandbox: Run our workflows in Temporal's sandbox. It catches clocks, chance and files in workflow
+            code, which is of use where that code is changed: our tests set it. Elsewhere it only costs time
+            (decision 0006). The user's own workflows run as the worker says, whatever is set here.
     """
 
-    def __init__(self, config: Config | None = None, *, tools: Sequence[ToolFunction] = ()) -> None:
+    def __init__(
+        self, config: Config | None = None, *, tools: Sequence[ToolFunction] = (), sandbox: bool = False
+    ) -> None:
         self.config = config or Config()
+        self.sandbox = sandbox
         self._tools = tuple(tools)
         self._services: Services | None = None
         super().__init__(
             "mainspring.MainspringPlugin",
             data_converter=data_converter,
             workflows=[AgentRun],
-            workflow_runner=_runner,
             run_context=self._run_context,
         )
 
     @classmethod
-    def from_file(cls, path: str | Path, *, tools: Sequence[ToolFunction] = ()) -> MainspringPlugin:
+    def from_file(
+        cls, path: str | Path, *, tools: Sequence[ToolFunction] = (), sandbox: bool = False
+    ) -> MainspringPlugin:
         """The plugin of a configuration file.
 
         Modules under `tools.python` are found beside the file: its folder joins the import path.
@@ -104,7 +110,7 @@ class MainspringPlugin(SimplePlugin):
         folder = str(Path(path).resolve().parent)
         if config.tools.python and folder not in sys.path:
             sys.path.insert(0, folder)
-        return cls(config, tools=tools)
+        return cls(config, tools=tools, sandbox=sandbox)
 
     @property
     def services(self) -> Services:
@@ -123,6 +129,15 @@ class MainspringPlugin(SimplePlugin):
                 config[name] = HEARTBEAT_THROTTLE  # type: ignore[literal-required]
         activities: list[Callable[..., Any]] = list(config.get("activities") or ())
         config["activities"] = self.services.beside(activities)
+        if self.sandbox:
+            config["unsandboxed_workflow_runner"] = sandbox()
+        return config
+
+    def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
+        """Add workflows to the replayer."""
+        config = super().configure_replayer(config)
+        if self.sandbox:
+            config["unsandboxed_workflow_runner"] = sandbox()
         return config
 
     @asynccontextmanager
@@ -135,10 +150,7 @@ class MainspringPlugin(SimplePlugin):
                 await services.close()
 
 
-def _runner(given: WorkflowRunner | None) -> WorkflowRunner:
-    """The user's sandbox with our pure modules passed through; another runner is left alone."""
-    runner = given or SandboxedWorkflowRunner()
-    if not isinstance(runner, SandboxedWorkflowRunner):
-        return runner
-    restrictions = runner.restrictions.with_passthrough_modules(*PASSED_THROUGH)
-    return dataclasses.replace(runner, restrictions=restrictions)
+def sandbox() -> SandboxedWorkflowRunner:
+    """Temporal's sandbox with our pure modules passed through; the loop and the shell stay inside."""
+    restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
+    return SandboxedWorkflowRunner(restrictions=restrictions)

@@ -119,6 +119,7 @@ async def serving(
     agent: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
     replays: bool = True,
+    sandbox: bool = True,
     **worker: Any,
 ) -> AsyncGenerator[Case]:
     """Serve one agent on a queue of its own; on leaving, replay every run that was started.
@@ -130,13 +131,14 @@ async def serving(
         agent: Keys of the agent, as in the configuration.
         config: Other keys of the configuration.
         replays: Whether to replay.
+        sandbox: Run and replay in Temporal's sandbox, which catches clocks, chance and files.
         worker: Options of the Temporal worker.
     """
     with tempfile.TemporaryDirectory(prefix="mainspring-") as name:
         folder = Path(name)
         chosen = {"tools": [tool.name for tool in tools], **(agent or {})}
         path = configuration(folder, replies, chosen, config)
-        plugin = MainspringPlugin.from_file(path, tools=tools)
+        plugin = MainspringPlugin.from_file(path, tools=tools, sandbox=sandbox)
         client = await Client.connect(address, plugins=[plugin])
         case = Case(client, plugin, f"queue-{uuid4().hex[:12]}", folder)
         async with Worker(client, task_queue=case.task_queue, **worker):
