@@ -216,7 +216,7 @@ async def until_killed(run: Run[Any], workers: Workers) -> Killed:
     workers.kill()
     killed = Killed(await history_of(run), seen, time.monotonic())
     workers.start()
-    say("the attempt in flight is lost: Temporal misses its heartbeats for 30 s, then has it made again")
+    say("the attempt in flight is lost: Temporal will miss its heartbeats and have it made again")
     return killed
 
 

@@ -123,9 +123,10 @@ def command(function: Callable[P, Coroutine[Any, Any, int | None]]) -> Callable[
             status = EXIT_INTERRUPTED
         raise typer.Exit(status or 0)
 
-    taken = inspect.signature(function)
-    run.__signature__ = taken.replace(parameters=[*taken.parameters.values(), _CONFIG])  # type: ignore[attr-defined]
-    run.__annotations__ = {**function.__annotations__, _CONFIG.name: CONFIG}
+    taken = inspect.signature(function, eval_str=True)
+    parameters = [*taken.parameters.values(), _CONFIG]
+    run.__signature__ = taken.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 

@@ -1,0 +1,405 @@
+"""The command line, as its users run it: the real console script in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sysconfig
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import yaml
+
+from mainspring.cli import COMMANDS
+from mainspring.cli.app import app
+from mainspring.cli.check import config_app
+from mainspring.embedded import free_port
+
+PROGRAM = Path(sysconfig.get_path("scripts")) / "mainspring"
+ANSI = re.compile(r"\x1b\[")
+NOWHERE = "127.0.0.1:1"
+ANSWER = "It is **blue**."
+
+CONFIG: dict[str, Any] = {
+    "models": {
+        "default": {"script": "quick.yaml"},
+        "slow": {"script": "slow.yaml"},
+    },
+    "agents": {
+        "guide": {"instructions": "Answer.", "model": "default", "tools": ["files/*"]},
+        "other": {"model": "slow"},
+    },
+}
+SCRIPTS: dict[str, Any] = {
+    "quick.yaml": {
+        "replies": [
+            {"text": "Let me look.", "calls": [{"tool": "files/list", "arguments": {"path": "."}}]},
+            {"text": ANSWER},
+        ],
+        "then": "repeat_last",
+    },
+    "slow.yaml": {"replies": [{"text": "Slowly, slowly. " * 50, "delay": 60}]},
+}
+
+
+@dataclass(frozen=True)
+class Site:
+    """A folder with a configuration, and the server that serves it."""
+
+    folder: Path
+    address: str
+
+    def run(self, *args: str, status: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run the console script here; its exit status must be `status`."""
+        done = subprocess.run(
+            [PROGRAM, *args],
+            cwd=self.folder,
+            env=_environment(**environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=150,
+            check=False,
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    def json(self, *args: str) -> Any:
+        """What a command prints with --json."""
+        return json.loads(self.run(*args, "--json").stdout)
+
+    def start(self, *args: str) -> str:
+        """Start a run; its id."""
+        name = f"run-{uuid4().hex[:12]}"
+        self.run("start", "Which colour?", "--agent", "guide", "--id", name, *args)
+        return name
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """`mainspring dev` in a folder; ended as Ctrl-C ends it."""
+    folder = _folder(tmp_path_factory.mktemp("site"))
+    port = free_port()
+    log = folder / "dev.log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [PROGRAM, "dev", "--port", str(port), "--ui-port", str(free_port())],
+            cwd=folder,
+            env=_environment(),
+            stdout=file,
+            stderr=file,
+        )
+    try:
+        _wait_for(lambda: "ready" in log.read_text() or process.poll() is not None, 60)
+        assert process.poll() is None, log.read_text()
+        yield Site(folder, f"127.0.0.1:{port}")
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0, log.read_text()
+
+
+@pytest.fixture(scope="module")
+def answered(site: Site) -> str:
+    """A run that has ended with its answer."""
+    name = f"run-{uuid4().hex[:12]}"
+    site.run("run", "Which colour?", "--agent", "guide", "--id", name)
+    return name
+
+
+@pytest.fixture
+def lonely(tmp_path: Path) -> Site:
+    """A folder with a configuration and no server."""
+    return Site(_folder(tmp_path), NOWHERE)
+
+
+# --- running ---
+
+
+def test_run_prints_the_answer_alone_on_standard_output(site: Site) -> None:
+    """Data is on standard output and progress on standard error, both without colours in a pipe."""
+    done = site.run("run", "Which colour?", "--agent", "guide")
+    assert done.stdout == f"{ANSWER}\n"
+    assert "files/list" in done.stderr
+    assert not ANSI.search(done.stdout + done.stderr)
+
+
+def test_run_with_json_prints_the_result(site: Site) -> None:
+    """A program gets the whole typed result."""
+    result = site.json("run", "Which colour?", "--agent", "guide")
+    assert (result["outcome"], result["answer"], result["spend"]["tool_calls"]) == ("completed", ANSWER, 1)
+
+
+def test_run_that_ends_without_an_answer_exits_with_1(site: Site) -> None:
+    """The exit status tells a script that there is no answer, and standard output stays empty."""
+    done = site.run("run", "Which colour?", "--agent", "guide", "--turns", "1", status=1)
+    assert done.stdout == ""
+    assert "NIKA-460" in done.stderr
+
+
+def test_run_starts_a_server_where_there_is_none(lonely: Site) -> None:
+    """With a configuration and no server, one is started for the run, and ended with it."""
+    done = lonely.run("run", "Which colour?", "--agent", "guide", TEMPORAL_CONFIG_FILE=_default_taken(lonely))
+    assert done.stdout == f"{ANSWER}\n"
+    assert not (lonely.folder / ".mainspring" / "temporal.json").exists()
+
+
+def test_interrupted_run_goes_on_and_says_how_to_come_back(site: Site) -> None:
+    """Ctrl-C leaves the run going and names the commands to watch and to cancel it, and they do."""
+    name = f"run-{uuid4().hex[:12]}"
+    command = [PROGRAM, "run", "wait", "--agent", "other", "--id", name]
+    process = subprocess.Popen(
+        command, cwd=site.folder, env=_environment(), stderr=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("turn 1"):
+            break
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert f"mainspring watch {name}" in told
+    assert f"mainspring cancel {name}" in told
+    site.run("cancel", name)
+    assert "cancelled" in site.run("watch", name, status=1).stderr  # it was open until then
+
+
+def test_run_in_a_terminal_is_live(site: Site) -> None:
+    """On a terminal the text that is being written is shown while it is written."""
+    name = f"run-{uuid4().hex[:12]}"
+    shown = _in_terminal(site, ["run", "wait", "--agent", "other", "--id", name], until="Slowly")
+    assert "Slowly" in shown
+    site.run("cancel", name)
+
+
+# --- starting and talking ---
+
+
+def test_start_prints_the_id_that_watch_takes(site: Site) -> None:
+    """What `start` prints is what the other commands take, and `watch` prints the answer."""
+    name = site.run("start", "Which colour?", "--agent", "guide").stdout.strip()
+    assert site.run("watch", name).stdout == f"{ANSWER}\n"
+
+
+def test_prompt_can_come_from_standard_input(site: Site) -> None:
+    """A dash stands for standard input, and an empty one is refused like a blank prompt."""
+    assert "blank" in site.run("start", "-", "--agent", "guide", status=2).stderr
+
+
+def test_conversation_is_talked_to_from_the_command_line(site: Site) -> None:
+    """A follow-up prints its own answer; `finish` ends the conversation, and then no message is taken."""
+    name = site.start("--conversation")
+    assert site.run("follow-up", name, "And now?", "--wait").stdout == f"{ANSWER}\n"
+    assert [row["run"] for row in site.json("list", "--awaiting", "follow_up")] == [name]
+    site.run("finish", name)
+    assert site.json("watch", name)["exchanges"] == 2
+    assert "has ended" in site.run("steer", name, "too late", status=2).stderr
+
+
+# --- looking ---
+
+
+def test_looking_commands_print_json(site: Site, answered: str) -> None:
+    """With --json, what is printed is for a program; events are one object a line."""
+    assert site.json("state", answered)["outcome"] == "completed"
+    assert [entry["seq"] for entry in site.json("transcript", answered)] == [0, 1, 2, 3]
+    assert site.json("explain", answered, "--turn", "2")["turn"] == 2
+    events = [json.loads(line) for line in site.run("events", answered, "--json").stdout.splitlines()]
+    assert [event["seq"] for event in events] == list(range(len(events)))
+    assert events[-1]["event"] == "Finished"
+
+
+@pytest.mark.parametrize("command", ["state", "transcript", "explain"])
+def test_looking_commands_are_plain_in_a_pipe(site: Site, answered: str, command: str) -> None:
+    """Without --json, a pipe gets text without colours."""
+    done = site.run(command, answered)
+    assert done.stdout
+    assert not ANSI.search(done.stdout + done.stderr)
+
+
+def test_events_of_an_open_run_are_printed_without_waiting(site: Site) -> None:
+    """Without --follow, the command ends with the newest event there is."""
+    name = site.start("--conversation")
+    began = time.monotonic()
+    assert "RunStarted" in site.run("events", name).stdout
+    assert time.monotonic() - began < 30
+    site.run("cancel", name)
+
+
+def test_agents_and_tools_are_listed(site: Site) -> None:
+    """The configuration's agents, and the tools that one of them may use."""
+    assert [row["agent"] for row in site.json("agents")] == ["guide", "other"]
+    names = [tool["declaration"]["name"] for tool in site.json("tools", "--agent", "guide")]
+    assert names == ["files/list", "files/read", "files/search"]
+    assert site.json("tools", "--agent", "other") == []
+
+
+# --- checking ---
+
+
+def test_replay_judges_each_history(site: Site, answered: str, tmp_path: Path) -> None:
+    """The history of a run replays; what is neither a history nor a run is wrong use."""
+    assert [result["ok"] for result in site.json("replay", answered)] == [True]
+    (tmp_path / "broken.json").write_text("{}")
+    assert "not a history" in site.run("replay", str(tmp_path / "broken.json"), status=2).stderr
+    assert "neither" in site.run("replay", "no-such-run", status=2).stderr
+
+
+def test_config_commands_need_no_server(lonely: Site) -> None:
+    """The schema and the configuration in effect are JSON."""
+    assert "properties" in json.loads(lonely.run("config", "schema").stdout)
+    assert "guide" in json.loads(lonely.run("config", "show").stdout)["agents"]
+
+
+def test_doctor_finds_a_whole_installation_healthy(site: Site) -> None:
+    """Where everything is there, every check passes or is only worth knowing."""
+    checks = {check["name"]: check["ok"] for check in site.json("doctor")}
+    assert False not in checks.values()
+    assert checks["search attributes"] is True
+
+
+def test_doctor_exits_with_1_and_says_what_to_do(lonely: Site) -> None:
+    """A check that fails is marked, has advice, and makes the exit status 1; the others are still made."""
+    done = lonely.run("doctor", status=1, TEMPORAL_ADDRESS=NOWHERE)
+    assert f"✗ Temporal: no Temporal server at {NOWHERE}" in done.stdout
+    assert "✓ configuration" in done.stdout
+
+
+# --- mistakes ---
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["start", "x", "--agent", "guid"], "did you mean 'guide'"),
+        (["start", "x", "--agent", "guide", "--model", "slo"], "did you mean 'slow'"),
+        (["start", "x"], "guide, other"),
+        (["steer", "nobody", "x"], "no run 'nobody'"),
+        (["frobnicate"], "frobnicate"),
+        (["agents", "--config", "absent.yaml"], "absent.yaml"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_use_exits_with_2_and_one_message(site: Site, args: list[str], told: str) -> None:
+    """A mistake of the user's is named, with what would be right, and is never a traceback."""
+    assert told in site.run(*args, status=2).stderr
+
+
+@pytest.mark.parametrize("command", [["state", "x"], ["run", "x"], ["worker"]])
+def test_no_server_exits_with_3_and_names_the_address(lonely: Site, command: list[str]) -> None:
+    """A server that was named and does not answer is an error; no other one is started in its place."""
+    assert NOWHERE in lonely.run(*command, status=3, TEMPORAL_ADDRESS=NOWHERE).stderr
+
+
+def test_wrong_configuration_names_file_line_and_key(lonely: Site) -> None:
+    """A configuration error shows where it is and the nearest known key."""
+    (lonely.folder / "mainspring.yaml").write_text("modles: {}\n")
+    told = lonely.run("agents", status=2).stderr
+    assert "mainspring.yaml:1:1" in told
+    assert "models" in told
+
+
+def test_worker_stops_cleanly_on_sigterm(site: Site) -> None:
+    """A worker that is told to stop ends with status 0."""
+    process = subprocess.Popen(
+        [PROGRAM, "worker"],
+        cwd=site.folder,
+        env=_environment(TEMPORAL_ADDRESS=site.address),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "serving task queue" in line:
+            break
+    process.send_signal(signal.SIGTERM)
+    process.stderr.read()
+    assert process.wait(40) == 0
+
+
+def test_reader_that_has_read_enough_ends_the_command(site: Site, answered: str) -> None:
+    """`mainspring … | head` ends quietly."""
+    shell = f"'{PROGRAM}' events {answered} | head -n 1"
+    done = subprocess.run(
+        ["sh", "-c", shell], cwd=site.folder, env=_environment(), capture_output=True, text=True, check=True
+    )
+    assert "RunStarted" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_every_command_shows_an_example(lonely: Site) -> None:
+    """The help of each command ends with how it is used."""
+    for name in COMMANDS:
+        import_module(f"mainspring.cli.{name}")
+    commands = [info for group in (app, config_app) for info in group.registered_commands]
+    assert len(commands) > 20
+    for info in commands:
+        assert info.epilog is not None, info.name
+        assert info.epilog.startswith("Example: "), info.name
+    assert "Example: mainspring run" in lonely.run("run", "--help").stdout
+
+
+# --- support ---
+
+
+def _folder(folder: Path) -> Path:
+    (folder / "mainspring.yaml").write_text(yaml.safe_dump(CONFIG))
+    for name, script in SCRIPTS.items():
+        (folder / name).write_text(yaml.safe_dump(script))
+    return folder
+
+
+def _environment(**more: str) -> dict[str, str]:
+    """The environment of a command, without what would lead it to another server or colour its output."""
+    dropped = ("TEMPORAL_", "MAINSPRING_", "FORCE_COLOR", "CLICOLOR")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    return {**kept, "HOME": "/nowhere", "COLUMNS": "200", **more}
+
+
+def _default_taken(site: Site) -> str:
+    """A client configuration without an address, so that the default one is looked at."""
+    file = site.folder / "temporal.toml"
+    file.write_text('[profile.default]\nnamespace = "default"\n')
+    return str(file)
+
+
+def _in_terminal(site: Site, args: list[str], *, until: str) -> str:
+    """Run the console script on a terminal until it has shown something, then press Ctrl-C."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [PROGRAM, *args],
+        cwd=site.folder,
+        env=_environment(TERM="xterm"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = ""
+    deadline = time.monotonic() + 40
+    with contextlib.suppress(OSError):  # the terminal is gone when the process is
+        while until not in shown and time.monotonic() < deadline:
+            shown += os.read(ours, 4096).decode(errors="replace")
+        process.send_signal(signal.SIGINT)
+        while os.read(ours, 4096):
+            pass
+    process.wait(20)
+    os.close(ours)
+    return shown
+
+
+def _wait_for(condition: Any, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.1)
