@@ -37,6 +37,9 @@ __all__ = [
     "decode",
 ]
 
+ATTACHED_BYTES_MAX = 524_288
+"""Of all inline attachments of one message: an entry must fit the page of a query."""
+
 SIGNALS: tuple[str, ...] = ("steer", "follow_up", "interrupt", "finish", "pause", "resume")
 UPDATES: tuple[str, ...] = ("steer", "follow_up", "extend_budget")
 
@@ -124,7 +127,7 @@ def _steer(arguments: Sequence[object], message_bytes: int) -> Message | Rejecte
         return _wrong_count("steer", 1, arguments)
     given = arguments[0]
     body = _SteerBody(message=given) if isinstance(given, str) else unwire(_SteerBody, given)
-    text = _text(body.message, message_bytes)
+    text = _text(body.message, message_bytes, body.attachments)
     return text if isinstance(text, Rejected) else Steer(text, body.attachments, body.interrupt)
 
 
@@ -133,7 +136,7 @@ def _follow_up(arguments: Sequence[object], message_bytes: int) -> Message | Rej
         return _wrong_count("follow_up", 1, arguments)
     given = arguments[0]
     body = _FollowUpBody(message=given) if isinstance(given, str) else unwire(_FollowUpBody, given)
-    text = _text(body.message, message_bytes)
+    text = _text(body.message, message_bytes, body.attachments)
     return text if isinstance(text, Rejected) else FollowUp(text, body.attachments)
 
 
@@ -170,9 +173,14 @@ def _wrong_count(name: str, wanted: int, arguments: Sequence[object]) -> Rejecte
     return Rejected(f"{name} takes {wanted} argument{'s' * (wanted != 1)}, {len(arguments)} were given")
 
 
-def _text(text: str, message_bytes: int) -> str | Rejected:
+def _text(text: str, message_bytes: int, attachments: Sequence[Attachment]) -> str | Rejected:
     if not text.strip():
         return Rejected("message: it is blank")
+    attached = sum(len(attachment.data or "") for attachment in attachments)
+    if attached > ATTACHED_BYTES_MAX:
+        return Rejected(
+            f"attachments: {attached} bytes are inline; at most {ATTACHED_BYTES_MAX}, larger ones by `blob`"
+        )
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > message_bytes:
         return Rejected(

@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError
 from mainspring.workflows.shell.record import RunRecord
 
 with workflow.unsafe.imports_passed_through():
-    from mainspring.schemas.agent import BudgetPatch
+    from mainspring.schemas.agent import BudgetPatch, BudgetSpec
     from mainspring.schemas.base import JsonValue, wire
     from mainspring.workflows import budget, events, views
     from mainspring.workflows.messages import (
@@ -46,6 +46,7 @@ class People(RunRecord):
     def __init__(self) -> None:
         super().__init__()
         self._answers: OrderedDict[str, JsonValue] = OrderedDict()
+        self._extensions: list[BudgetPatch] = []
 
     # -- what people say ---------------------------------------------------------------------------
 
@@ -101,6 +102,8 @@ class People(RunRecord):
         if self.outcome is not None:
             return Rejected(f"the run has ended ({self.outcome})")
         queued = isinstance(message, Steer | FollowUp)
+        if isinstance(message, Extend) and self.armed is None:
+            return Rejected("extend_budget: the run has no budget before it is armed; repeat it in a moment")
         if queued and self.inbox.waiting >= self.limits.queued_messages:
             return Rejected(f"{self.inbox.waiting} messages are queued; no more are taken")
         return message
@@ -131,8 +134,15 @@ class People(RunRecord):
             self.emit(events.Paused() if paused else events.Resumed())
 
     def _extend(self, more: BudgetPatch) -> None:
+        self._extensions.append(more)
         self.budget = budget.extend(self.budget, more)
         self.emit(events.BudgetExtended(**self.budget.model_dump()))
+
+    def extended(self, ceilings: BudgetSpec) -> BudgetSpec:
+        """A budget with everything that people have added to the run's."""
+        for more in self._extensions:
+            ceilings = budget.extend(ceilings, more)
+        return ceilings
 
     # -- what people ask ---------------------------------------------------------------------------
 

@@ -29,6 +29,8 @@ __all__ = ["RunState"]
 
 INLINE_BYTES = 2_048
 """An entry up to this size rides along whole in a model request; a larger one is read by query."""
+RIDING_CHARACTERS = 200_000
+"""Of all entries that ride along: whatever they hold, a request stays within a payload."""
 NEW_MAX = 200
 ATTRIBUTE_CHARACTERS = 200
 ATTRIBUTES_EVERY_TURNS = 20
@@ -161,12 +163,15 @@ class RunState:
         elsewhere = (entry.exchange != self.exchange) or None
         if n is not None:
             new = NewEntry(seq=entry.seq, n=n, turn=entry.turn, exchange=elsewhere and entry.exchange)
-        elif _small(entry):
+        elif _small(entry) and self._riding() + len(str(entry.content)) <= RIDING_CHARACTERS:
             new = NewEntry(seq=entry.seq, entry=entry)
         else:
             new = NewEntry(seq=entry.seq)
         self.new = [*self.new[-NEW_MAX:], new]
         return entry
+
+    def _riding(self) -> int:
+        return sum(len(str(new.entry.content)) for new in self.new if new.entry is not None)
 
     # -- waiting -----------------------------------------------------------------------------------
 
