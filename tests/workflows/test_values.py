@@ -437,7 +437,7 @@ def test_safe_value_loses_no_key(value: dict[Any, int]) -> None:
 
 def test_safe_value_tells_keys_of_the_same_text_apart() -> None:
     """Different keys that read alike keep their items, in order."""
-    safe = safe_value({1: "a", "1": "b", "1 (1)": "c", "\ud800": "d", "\ufffd": "e"})
+    safe = safe_value({1: "a", "1": "b", "1 (1)": "c", "\x00": "d", "\ufffd": "e"})
     assert safe == {"1": "a", "1 (1)": "b", "1 (1) (2)": "c", "\ufffd": "d", "\ufffd (4)": "e"}
 
 
