@@ -90,6 +90,7 @@ class Server:
                 "serverInfo": {"name": "plain", "version": "1"},
             }
         if method == "tools/list":
+            self.journal("list")
             return self.page(params.get("cursor"))
         if method == "tools/call":
             found = TOOLS.get(params["name"])
