@@ -135,6 +135,8 @@ class ProviderModel:
         self._connections = connections
         self._attachments = attachments
         self._provider = (spec.model or "").partition(":")[0]
+        # What a model behind an address of one's own can see is unknown; a picture it cannot see is a 400.
+        self._own_server = self._provider == "openai-chat" and spec.base_url is not None
 
     async def answer(self, asked: Asked, pulse: Pulse) -> RawReply:
         """Ask the provider, in a stream.
@@ -144,7 +146,7 @@ class ProviderModel:
         model, headers = await self._connections.model(self._spec)
         try:
             parameters = parameters_of(asked)
-            images = bool(model.profile.get("supports_image_input", True)) and not self._spec.base_url
+            images = bool(model.profile.get("supports_image_input", True)) and not self._own_server
             messages = await messages_of(
                 asked.projection.messages, self._attachments, system=model.system, result_images=images
             )

@@ -72,7 +72,11 @@ class Pulse:
             self._pieces.append(text)
 
     def billed(self, usage: Usage | None) -> None:
-        """This attempt is about to fail after the provider reported usage: the next one must know."""
+        """This attempt is about to fail after the provider reported usage: the next one must know.
+
+        Seen with temporalio 1.35 and server 1.32: the last heartbeat before a failure is delivered, throttled
+        or not, and the next attempt finds it in its details.
+        """
         if usage is not None:
             self.carried = added(self.carried, usage)
             self._send()

@@ -67,8 +67,8 @@ async def messages_of(
 ) -> list[ModelMessage]:
     """The projection as pydantic-ai's messages.
 
-    Thinking goes back only to the provider (`system`) that it came from. With `result_images`, the newest
-    images that tools returned are shown; the others are named only.
+    Thinking goes back beside calls, and only to the provider (`system`) that it came from. With
+    `result_images`, the newest images that tools returned are shown; the others are named only.
     """
     shown = _newest_images(messages) if result_images else frozenset[str]()
     translated: list[ModelMessage] = []
@@ -94,8 +94,10 @@ def _newest_images(messages: Sequence[Message]) -> frozenset[str]:
 
 
 def _response(message: AssistantMessage, system: str) -> ModelResponse:
-    # Thinking that no provider stamped was text in tags: a model is not shown its own again.
-    thinking = [_thinking(block) for block in message.thinking if block.provider == system]
+    # Providers need their thinking back beside calls; elsewhere they ignore it, or refuse it out of place.
+    # What no provider stamped was text in tags: it is not shown again.
+    blocks = [block for block in message.thinking if block.provider == system] if message.calls else []
+    thinking = [_thinking(block) for block in blocks]
     parts: list[ModelResponsePart] = [*thinking]
     if message.text:
         parts.append(TextPart(content=message.text))

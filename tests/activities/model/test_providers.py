@@ -268,15 +268,31 @@ async def test_thinking_goes_back_to_its_own_provider_only(llmock, monkeypatch):
     for model, provider in DIALECTS.items():
         spec = ModelSpec(name="m", model=model, base_url=llmock.base_url(provider), api_key="env:MOCK_KEY")
         run = Run(model=spec)
-        llmock.tool_mode("off").reply("one").reply("two")
+        llmock.call_tool("observe", {"i": 1}).reply("two")
         reply = await run.attempt()
         run.record(reply.model_copy(update={"thinking": (block,)}))
         run.restart()
-        run.user("go on")
+        run.observe(ToolOutcome(content="seen"))
         await run.call()
         sent = json.dumps(llmock.last_request.body)
         assert ("c2lnbmVk" in sent) is (provider == "anthropic")
         assert ("because" in sent) is (provider == "anthropic")
+
+
+async def test_dialect_images_of_results_are_shown(llmock, monkeypatch, blobs):
+    """An image that a tool returned is shown to models that see, and only named to a server of one's own."""
+    monkeypatch.setenv("MOCK_KEY", "sk-mock")
+    ref = await blobs.put(PNG, "image/png", "dot.png")
+    for model, provider in DIALECTS.items():
+        spec = ModelSpec(name="m", model=model, base_url=llmock.base_url(provider), api_key="env:MOCK_KEY")
+        run = Run(model=spec, blobs=blobs)
+        llmock.call_tool("observe", {"i": 1}).reply("A dot.")
+        await run.call()
+        run.observe(ToolOutcome(content="", files=(ref,)))
+        assert (await run.call()).text == "A dot."
+        sent = json.dumps(llmock.last_request.body)
+        assert f"[dot.png, image/png, {len(PNG)} bytes" in sent
+        assert (base64.b64encode(PNG).decode() in sent) is (model != "openai-chat:gpt-4o-mini")
 
 
 @pytest.mark.parametrize(
