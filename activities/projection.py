@@ -99,9 +99,19 @@ def _begins(selected: Sequence[Entry], head: tuple[object, ...], kept: _Kept) ->
 
 
 def _newest_reply(selected: Sequence[Entry], start: int) -> int:
-    """Index of the newest entry that starts a message of its own whatever comes before; `start` if none."""
+    """Index of the newest reply that is surely sent, so that nothing before it can join what follows it.
+
+    `start`, when there is none after it.
+    """
     for index in range(len(selected) - 1, start, -1):
         entry = selected[index]
-        if entry.role == "assistant" and (entry.content != "" or entry.calls):
+        if entry.role == "assistant" and (
+            entry.content != "" or _answered(entry, selected[index + 1 : index + 2])
+        ):
             return index
     return start
+
+
+def _answered(reply: Entry, following: Sequence[Entry]) -> bool:
+    """Whether the entry after a reply answers one of its calls; a reply without words is dropped otherwise."""
+    return any(call.id == entry.call_id for entry in following for call in reply.calls)

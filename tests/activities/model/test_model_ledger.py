@@ -109,7 +109,10 @@ async def test_fallback_model_is_the_armed_one_at_that_index():
     assert (reply.text, reply.model) == ("second", "b")
 
 
-KINDS = st.lists(st.sampled_from(["user", "control", "reply", "empty", "calls", "silent calls"]), max_size=25)
+KINDS = st.lists(
+    st.sampled_from(["user", "control", "reply", "empty", "calls", "silent", "unanswered", "half"]),
+    max_size=25,
+)
 
 
 def ledger_of(kinds):
@@ -129,13 +132,13 @@ def ledger_of(kinds):
             calls = (ParsedCall(tool="a"), ParsedCall(tool="b"))
             ids = [f"p-{seq}", f"p-{seq}b"]
             entries.append(reply_entry(seq, 1, 1, ModelReply(text=text, calls=calls), ids))
-            for index, call_id in enumerate(ids):
+            for index, call_id in enumerate(ids[: {"unanswered": 0, "half": 1}.get(kind, 2)]):
                 outcome = ToolOutcome(content=f"o{seq}{index}")
                 entries.append(observation_entry(len(entries), 1, 1, call_id, "a", outcome, 16_384))
     return entries
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=400)
 @given(KINDS, st.data())
 def test_projection_kept_equals_projection_made(kinds, data):
     """Whatever was kept from earlier calls, the projection is the one that is made from nothing."""
