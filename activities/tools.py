@@ -119,13 +119,14 @@ class Toolbox:
 
     @property
     def dynamic(self) -> Callable[..., Any]:
-        """The dynamic activity: serves `mcp:<server>/<tool>`, and hands other names to `fallback`."""
+        """A dynamic activity: serves `mcp:<server>/<tool>`, and hands other names to today's `fallback`."""
+        fallback = self.fallback
 
         @activity.defn(dynamic=True)
         async def dynamic(args: Sequence[RawValue]) -> Any:
             name = activity.info().activity_type
-            if not name.startswith("mcp:") and self.fallback is not None:
-                return await _fall_back(self.fallback, args)
+            if not name.startswith("mcp:") and fallback is not None:
+                return await _fall_back(fallback, args)
             converter = activity.payload_converter()
             values = converter.from_payloads([raw.payload for raw in args], [Any] * len(args))
             return await self._call_mcp(name, *[*values, None, None][:2])

@@ -89,6 +89,8 @@ class MainspringPlugin(SimplePlugin):
         self.sandbox = sandbox
         self._tools = tuple(tools)
         self._services: Services | None = None
+        self._made: list[Services] = []
+        self._running = 0
         super().__init__(
             "mainspring.MainspringPlugin",
             data_converter=data_converter,
@@ -119,6 +121,7 @@ class MainspringPlugin(SimplePlugin):
             from mainspring.services import Services
 
             self._services = Services(self.config, self._tools)
+            self._made.append(self._services)
         return self._services
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
@@ -142,12 +145,15 @@ class MainspringPlugin(SimplePlugin):
 
     @asynccontextmanager
     async def _run_context(self) -> AsyncGenerator[None]:
+        self._running += 1
         try:
             yield
         finally:
-            if self._services is not None:
-                services, self._services = self._services, None
-                await services.close()
+            self._running -= 1
+            if not self._running:  # the last of this plugin's workers
+                self._services = None
+                for services in self._made:
+                    await services.close()
 
 
 def sandbox() -> SandboxedWorkflowRunner:

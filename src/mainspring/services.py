@@ -95,8 +95,7 @@ class Services:
         ours = [item for item in self.activities() if _name(item) not in taken]
         if self._plain:
             return [*named, *dynamic, *ours]
-        if dynamic:
-            self.toolbox.fallback = dynamic[0]
+        self.toolbox.fallback = dynamic[0] if dynamic else None
         return [*named, *ours, self.toolbox.dynamic]
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What people send at any moment: delivered once and in order, or reported; nothing is lost or half obeyed."""
+"""What people send whenever: delivered once and in order, or reported; nothing is lost, or half obeyed."""
 
 from __future__ import annotations
 
