@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -24,7 +25,7 @@ import yaml
 from mainspring.cli import COMMANDS
 from mainspring.cli.app import app
 from mainspring.cli.check import config_app
-from mainspring.embedded import free_port
+from mainspring.embedded import Server, free_port
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "mainspring"
 ANSI = re.compile(r"\x1b\[")
@@ -173,6 +174,28 @@ def test_interrupted_run_goes_on_and_says_how_to_come_back(site: Site) -> None:
     assert f"mainspring cancel {name}" in told
     site.run("cancel", name)
     assert "cancelled" in site.run("watch", name, status=1).stderr  # it was open until then
+
+
+async def test_run_says_that_nobody_serves_it(lonely: Site, server: Server) -> None:
+    """A run that waits for a worker is told apart from one that takes its time."""
+    process = await asyncio.create_subprocess_exec(
+        PROGRAM,
+        "run",
+        "wait",
+        "--agent",
+        "guide",
+        cwd=lonely.folder,
+        env=_environment(TEMPORAL_ADDRESS=server.address),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    told = ""
+    async with asyncio.timeout(60):
+        while "no worker serves task queue 'mainspring'" not in told:
+            told += (await process.stderr.readline()).decode()
+    process.send_signal(signal.SIGINT)
+    await process.communicate()
+    assert process.returncode == 130
 
 
 def test_run_in_a_terminal_is_live(site: Site) -> None:

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -65,7 +65,7 @@ def address_of(client: Client) -> str:
 
 
 @contextlib.contextmanager
-def server_errors(client: Client) -> Iterator[None]:
+def server_errors(client: Client) -> Generator[None]:
     """Turn what the connection raises into ours.
 
     Raises: Unreachable, Refused.

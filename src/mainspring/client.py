@@ -392,8 +392,8 @@ def _request(
     try:
         size = len(request.model_dump_json(exclude_defaults=True).encode())
     except PydanticSerializationError as error:
-        told = "prompt, metadata or overrides: half of a character (a lone surrogate), which no text may hold"
-        raise Refused(told) from error
+        what = "prompt, metadata or overrides: half of a character (a lone surrogate), which no text may hold"
+        raise Refused(what) from error
     if size > INPUT_BYTES_MAX:
         raise TooLarge(
             f"prompt, attachments and overrides: {size} bytes; at most {INPUT_BYTES_MAX} start a run"

@@ -27,7 +27,7 @@ from mainspring.feed import is_served
 from mainspring.plugin import MainspringPlugin
 from mainspring.schemas.config import Config
 from mainspring.services import blob_store
-from mainspring.worker import plugin_of
+from mainspring.worker import catalog_of, plugin_of
 
 __all__ = ["Check", "examine"]
 
@@ -161,14 +161,10 @@ async def _blobs(config: Config) -> AsyncIterator[Check]:
 
 async def _tools(plugin: MainspringPlugin) -> AsyncIterator[Check]:
     try:
-        services = plugin.services
-    except (ConfigError, ValueError) as error:
+        catalog = await catalog_of(plugin)
+    except ConfigError as error:
         yield Check("tools", False, str(error), "correct `tools` in the configuration")
         return
-    try:
-        catalog = await services.toolbox.catalog()
-    finally:
-        await services.close()
     counts = {name: 0 for name in plugin.config.mcp}
     for tool in catalog.tools:
         if tool.name.startswith("mcp:"):

@@ -24,7 +24,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -94,7 +94,7 @@ async def embedded(
     port: int | None = None,
     ui: bool = False,
     ui_port: int | None = None,
-) -> AsyncIterator[Server]:
+) -> AsyncGenerator[Server]:
     """Serve Temporal on this machine for as long as the block runs.
 
     Args:
@@ -175,7 +175,7 @@ class _Spot:
 
 
 @contextlib.contextmanager
-def _sole_owner(path: Path) -> Iterator[bool]:
+def _sole_owner(path: Path) -> Generator[bool]:
     """Hold the lock of a state directory; False when another process holds it.
 
     A lock, not the record, decides who may start a server: two on one database would corrupt it.
@@ -231,6 +231,11 @@ def _recorded(spot: _Spot) -> Server | None:
 
 def _runs(pid: int, database: Path) -> bool:
     """The process exists and serves that database: a recycled pid is not taken for a server."""
+    if sys.platform == "linux":  # a slim container has no `ps`
+        try:
+            return os.fsencode(database) in Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            return False
     shown = subprocess.run(
         ["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
     )

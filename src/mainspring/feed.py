@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -44,8 +44,8 @@ async def follow(channel: Channel, start: int = 0) -> AsyncGenerator[dict[str, A
     while True:
         closed = await channel.closed()  # asked before the events, so that the last ones cannot be missed
         page = await _page(channel, wanted, closed)
-        if page and page[0]["seq"] > wanted:
-            page = await _older(channel, wanted, page[0]["seq"]) + page
+        if closed or (page and page[0]["seq"] > wanted):
+            page = await _older(channel, wanted, page[0]["seq"] if page else None) + page
         for event in page:
             yield event
             wanted = event["seq"] + 1
@@ -70,26 +70,28 @@ async def _page(channel: Channel, wanted: int, closed: bool) -> list[dict[str, A
     return page
 
 
-async def _older(channel: Channel, wanted: int, before: int) -> list[dict[str, Any]]:
-    """Events `wanted` to `before`, exclusive, from earlier executions; those that are left of them."""
+async def _older(channel: Channel, wanted: int, before: int | None) -> list[dict[str, Any]]:
+    """Events from `wanted` up to `before`, exclusive (None: all), that earlier executions still hold."""
     found: list[dict[str, Any]] = []
-    execution = await channel.execution_before(None)
+    execution: str | None = None
     for _ in range(CHAIN_MAX):
-        if execution is None or before <= wanted:
+        if before is not None and before <= wanted:
+            break
+        execution = await channel.execution_before(execution)
+        if execution is None:
             break
         part = await _all_of(channel, execution, wanted, before)
         found = part + found
         before = part[0]["seq"] if part else before
-        execution = await channel.execution_before(execution)
     return found
 
 
-async def _all_of(channel: Channel, execution: str, wanted: int, before: int) -> list[dict[str, Any]]:
+async def _all_of(channel: Channel, execution: str, wanted: int, before: int | None) -> list[dict[str, Any]]:
     """What one execution holds of that range; pages are followed."""
     held: list[dict[str, Any]] = []
-    while wanted < before:
+    while before is None or wanted < before:
         page = await channel.query("events", wanted, execution=execution)
-        held += [event for event in page if event["seq"] < before]
+        held += [event for event in page if before is None or event["seq"] < before]
         if not page:
             break
         wanted = page[-1]["seq"] + 1
@@ -146,5 +148,5 @@ async def _live_text(client: Client, pending: PendingActivityInfo) -> str:
     payloads = pending.heartbeat_details.payloads
     if not payloads:
         return ""
-    details = (await client.data_converter.decode(payloads))[0]
-    return str(details.get("text", "")) if isinstance(details, dict) else ""
+    details: Any = (await client.data_converter.decode(payloads))[0]
+    return str(cast(dict[str, Any], details).get("text", "")) if isinstance(details, dict) else ""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -24,20 +24,20 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from mainspring import config
+from mainspring.activities.tools import Catalog
 from mainspring.connect import connect, place
-from mainspring.errors import MainspringError
+from mainspring.errors import ConfigError, MainspringError
 from mainspring.plugin import MainspringPlugin
 from mainspring.process import end_process, stop_requested
 from mainspring.run_errors import Unreachable
 
 __all__ = [
-    "end_process",
+    "catalog_of",
     "exit_status",
     "main",
     "make_worker",
     "plugin_of",
     "serving",
-    "stop_requested",
     "work",
 ]
 
@@ -86,18 +86,39 @@ def plugin_of(config_file: Path | None) -> MainspringPlugin:
 def make_worker(
     client: Client, plugin: MainspringPlugin, *, graceful_seconds: float = GRACEFUL_SECONDS
 ) -> Worker:
-    """A worker for the plugin's task queue. The client must have been connected with the plugin."""
-    return Worker(
-        client,
-        task_queue=plugin.config.task_queue,
-        graceful_shutdown_timeout=timedelta(seconds=graceful_seconds),
-    )
+    """A worker for the plugin's task queue. The client must have been connected with the plugin.
+
+    Raises: ConfigError, when what the configuration names cannot be put together.
+    """
+    try:
+        return Worker(
+            client,
+            task_queue=plugin.config.task_queue,
+            graceful_shutdown_timeout=timedelta(seconds=graceful_seconds),
+        )
+    except ValueError as error:  # two tools of one name, a blob store of an unknown kind
+        raise ConfigError(str(error)) from error
+
+
+async def catalog_of(plugin: MainspringPlugin) -> Catalog:
+    """Every tool of the configuration, asked for without a worker; what had to be started is ended.
+
+    Raises: ConfigError.
+    """
+    try:
+        services = plugin.services
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    try:
+        return await services.toolbox.catalog()
+    finally:
+        await services.close()
 
 
 @asynccontextmanager
 async def serving(
     client: Client, plugin: MainspringPlugin, *, graceful_seconds: float = GRACEFUL_SECONDS
-) -> AsyncIterator[Worker]:
+) -> AsyncGenerator[Worker]:
     """Serve for as long as the block runs; a worker that fails for good ends the block with its error."""
     async with make_worker(client, plugin, graceful_seconds=graceful_seconds) as worker:
         yield worker

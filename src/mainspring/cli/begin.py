@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,7 +185,7 @@ def _known(name: str, kind: str, names: Iterable[str] | None) -> str:
 
 
 @asynccontextmanager
-async def _server(config: Config | None, worker: bool) -> AsyncIterator[tuple[Client, str | None, bool]]:
+async def _server(config: Config | None, worker: bool) -> AsyncGenerator[tuple[Client, str | None, bool]]:
     """A client, the UI's address where it is known, and whether server and worker are our own."""
     at = where(config)
     async with AsyncExitStack() as held:

@@ -16,7 +16,7 @@ from mainspring.channel import server_errors
 from mainspring.cli.app import AS_JSON, EXIT_NO_ANSWER, app, chosen_config, command, connected, loaded
 from mainspring.cli.output import note, out, print_json
 from mainspring.plugin import MainspringPlugin
-from mainspring.render import one_line
+from mainspring.render import one_line, styled
 from mainspring.run_errors import Refused, UnknownRun
 
 __all__: list[str] = []
@@ -50,7 +50,7 @@ async def doctor(as_json: AS_JSON = False) -> int:
     else:
         for check in checks:
             mark = {True: "✓", False: "✗", None: "–"}[check.ok]
-            out.print(f"{mark} {check.name}: {check.told}", markup=False)
+            out.print(styled(f"{mark} {check.name}: {check.told}"))
             if check.advice:
                 out.print(f"    {check.advice}", markup=False)
     return EXIT_NO_ANSWER if failed else 0
@@ -84,7 +84,7 @@ async def replay(
         )
         if not as_json:
             told = "" if failure is None else f": {one_line(failure, 500)}"
-            out.print(f"{'✗' if told else '✓'} {label} · {len(history.events)} events{told}", markup=False)
+            out.print(styled(f"{'✗' if told else '✓'} {label} · {len(history.events)} events{told}"))
     if as_json:
         print_json(results)
     failed = sum(not result["ok"] for result in results)

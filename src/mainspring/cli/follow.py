@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -42,7 +43,7 @@ async def follow(run: Run[Any], start: int, stop: asyncio.Event) -> bool:
 
 async def _plain(run: Run[Any], start: int) -> None:
     """A line an event."""
-    looking = asyncio.create_task(_complain_once(run))
+    looking = asyncio.create_task(_quietly(_complain_once(run)))
     try:
         async for event in run.events(start):
             line = line_of(event)
@@ -50,6 +51,12 @@ async def _plain(run: Run[Any], start: int) -> None:
                 note(line)
     finally:
         looking.cancel()
+
+
+async def _quietly(looking: Coroutine[Any, Any, None]) -> None:
+    """Look on beside the events; what goes wrong with the server, they report."""
+    with suppress(MainspringError):
+        await looking
 
 
 async def _complain_once(run: Run[Any]) -> None:
@@ -63,7 +70,7 @@ async def _live(run: Run[Any], start: int) -> None:
     """Lines of events, and below them what is under way."""
     view = LiveView()
     with Live(view, console=err, refresh_per_second=10, transient=True) as live:
-        looking = asyncio.create_task(_look(run, view))
+        looking = asyncio.create_task(_quietly(_look(run, view)))
         try:
             async for event in run.events(start):
                 view.feed(event)

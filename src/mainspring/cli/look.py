@@ -52,6 +52,8 @@ async def list_(
         print_json(rows)
         return
     headings = ["run", *(name.lower() for name in COLUMNS), "started"]
+    for row in rows:
+        row["started"] = row["started"][:19].replace("T", " ")
     print_table(headings, [[row[heading] for heading in headings] for row in rows])
 
 

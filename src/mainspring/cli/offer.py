@@ -13,7 +13,7 @@ from mainspring.run_errors import Refused
 from mainspring.schemas.base import wire
 from mainspring.schemas.tools import ToolDefinition
 from mainspring.validate import did_you_mean
-from mainspring.worker import plugin_of
+from mainspring.worker import catalog_of, plugin_of
 from mainspring.workflows.catalog import admits
 
 __all__: list[str] = []
@@ -68,11 +68,7 @@ async def tools(
         if spec is None:
             raise Refused(f"no agent {agent!r} is configured{did_you_mean(agent, plugin.config.agents)}")
         patterns = spec.tools
-    services = plugin.services
-    try:
-        catalog = await services.toolbox.catalog()
-    finally:
-        await services.close()
+    catalog = await catalog_of(plugin)
     found = sorted(
         (tool for tool in catalog.tools if admits(patterns, tool.name)), key=lambda tool: tool.name
     )

@@ -79,35 +79,35 @@ async def follow_up(
 @command
 async def interrupt(run: RUN) -> None:
     """End the exchange under way without an answer; a conversation goes on."""
-    await _told(run, Run.interrupt, "interrupted")
+    await _told(run, lambda found: found.interrupt(), "interrupted")
 
 
 @app.command(epilog="Example: mainspring pause guide-1f2e3d4c5b6a")
 @command
 async def pause(run: RUN) -> None:
     """Start no new model call or tool call until `resume`."""
-    await _told(run, Run.pause, "paused")
+    await _told(run, lambda found: found.pause(), "paused")
 
 
 @app.command(epilog="Example: mainspring resume guide-1f2e3d4c5b6a")
 @command
 async def resume(run: RUN) -> None:
     """Go on after `pause`."""
-    await _told(run, Run.resume, "resumed")
+    await _told(run, lambda found: found.resume(), "resumed")
 
 
 @app.command(epilog="Example: mainspring finish guide-1f2e3d4c5b6a")
 @command
 async def finish(run: RUN) -> None:
     """End a conversation after what is queued."""
-    await _told(run, Run.finish, "told to finish")
+    await _told(run, lambda found: found.finish(), "told to finish")
 
 
 @app.command(epilog="Example: mainspring cancel guide-1f2e3d4c5b6a")
 @command
 async def cancel(run: RUN) -> None:
     """Cancel a run."""
-    await _told(run, Run.cancel, "told to cancel")
+    await _told(run, lambda found: found.cancel(), "told to cancel")
 
 
 @app.command(
