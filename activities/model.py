@@ -103,8 +103,7 @@ class ModelActivity:
         workflow_id = info.workflow_id or ""
         reader = self._reader(info)
         setup = await self._setups.of(await self._cache.armed(request.armed, reader))
-        spill_bytes = setup.armed.spec.limits.spill_bytes
-        entries = await self._cache.entries(workflow_id, prefix, request, spill_bytes, reader)
+        entries = await self._cache.entries(workflow_id, prefix, request, reader)
         asked = Asked(
             system=setup.system,
             system_tokens=setup.system_tokens,

@@ -113,5 +113,5 @@ def _newest_reply(selected: Sequence[Entry], start: int) -> int:
 
 
 def _answered(reply: Entry, following: Sequence[Entry]) -> bool:
-    """Whether the entry after a reply answers one of its calls; a reply without words is dropped otherwise."""
+    """Whether the entry after a reply answers one of its calls: a reply without words is dropped else."""
     return any(call.id == entry.call_id for entry in following for call in reply.calls)

@@ -153,7 +153,7 @@ class Run:
         for call, outcome in zip(reply.calls, outcomes, strict=True):
             self.number += 1
             seq = self.ledger.length
-            entry = observation_entry(seq, 1, self.turn - 1, call.id, call.tool, outcome, 16_384)
+            entry = observation_entry(seq, 1, self.turn - 1, call.id, call.tool, outcome)
             self.ledger.append(entry)
             if produced_here:
                 self.cache.put(self.workflow_id, call.id, outcome)

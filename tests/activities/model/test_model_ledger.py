@@ -134,7 +134,7 @@ def ledger_of(kinds):
             entries.append(reply_entry(seq, 1, 1, ModelReply(text=text, calls=calls), ids))
             for index, call_id in enumerate(ids[: {"unanswered": 0, "half": 1}.get(kind, 2)]):
                 outcome = ToolOutcome(content=f"o{seq}{index}")
-                entries.append(observation_entry(len(entries), 1, 1, call_id, "a", outcome, 16_384))
+                entries.append(observation_entry(len(entries), 1, 1, call_id, "a", outcome))
     return entries
 
 
