@@ -43,6 +43,8 @@ __all__ = ["RunShell"]
 
 MODEL_HEARTBEAT_SECONDS = 15.0
 """A model call beats every half second: silence for this long is a lost worker."""
+HANGING = "TemporalTimeout:StartToClose"
+"""How a retry policy names an attempt that was alive to its time-out: a model that hangs is asked once."""
 PAUSE_SECONDS_MAX = 60.0
 SPILL_BYTES_DEFAULT = 16_384
 CALL_TOOL = "mainspring.call_tool"
@@ -101,7 +103,6 @@ class RunShell(People):
                 "mainspring.arm",
                 {"input": wire(request)},
                 start_to_close_timeout=timedelta(seconds=120),
-                schedule_to_close_timeout=timedelta(seconds=600),
                 retry_policy=RetryPolicy(maximum_attempts=5, maximum_interval=timedelta(seconds=20)),
                 summary=clip(f"arm {views.agent_name(request)}", 100),
             )
@@ -168,19 +169,19 @@ class RunShell(People):
             model=self.model_index,
         )
         model = armed.models[self.model_index]
-        whole = self.limits.model_timeout * 2
-        if self.budget.wall is not None:
-            whole = min(whole, max(0.001, self.budget.wall - self.meter.wall_ms / 1000))
+        wall_left = self._wall_left()
+        longest = min(self.limits.model_timeout, wall_left or self.limits.model_timeout)
         handle = workflow.start_activity(
             "mainspring.call_model",
             wire(request),
             activity_id=activity_id,
-            start_to_close_timeout=timedelta(seconds=min(self.limits.model_timeout, whole)),
-            schedule_to_close_timeout=timedelta(seconds=whole),
-            heartbeat_timeout=timedelta(seconds=MODEL_HEARTBEAT_SECONDS),
+            start_to_close_timeout=timedelta(seconds=longest),
+            schedule_to_close_timeout=None if wall_left is None else timedelta(seconds=wall_left),
+            heartbeat_timeout=timedelta(seconds=min(MODEL_HEARTBEAT_SECONDS, longest / 2)),
             retry_policy=RetryPolicy(
                 maximum_attempts=self.limits.model_attempts,
                 maximum_interval=timedelta(seconds=PAUSE_SECONDS_MAX),
+                non_retryable_error_types=[HANGING],
             ),
             summary=clip(f"turn {self.meter.turns} · {model.name}", 100),
         )
@@ -223,10 +224,21 @@ class RunShell(People):
                 took = ended.get(run.call.id, began) - began
                 into[run.call.id] = self._call_outcome(run, handles[run.call.id], -(-took // 1_000_000))
 
+    def _wall_left(self) -> float | None:
+        """Seconds of wall time that the budget leaves.
+
+        Without it an activity on the run's own queue has no bound in time from schedule to close, only one on
+        each of its attempts: a run that no worker serves for a while must wait, not fail.
+        """
+        if self.budget.wall is None:
+            return None
+        return max(0.001, self.budget.wall - self.meter.wall_ms / 1000)
+
     def _start_call(self, run: Run) -> workflow.ActivityHandle[Any]:
         tool = run.tool
-        wall_left = None if self.budget.wall is None else self.budget.wall - self.meter.wall_ms / 1000
+        wall_left = self._wall_left()
         bounds = attempts(tool, wall_left)
+        waits = wall_left is None and tool.task_queue is None
         arguments: list[Any] = [run.call.arguments]
         if tool.activity == CALL_TOOL:
             arguments.insert(0, tool.name)
@@ -239,7 +251,7 @@ class RunShell(People):
             task_queue=tool.task_queue,
             result_type=RawValue if tool.source == "activity" else None,
             start_to_close_timeout=timedelta(seconds=bounds.start_to_close),
-            schedule_to_close_timeout=timedelta(seconds=bounds.schedule_to_close),
+            schedule_to_close_timeout=None if waits else timedelta(seconds=bounds.schedule_to_close),
             heartbeat_timeout=None if bounds.heartbeat is None else timedelta(seconds=bounds.heartbeat),
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             retry_policy=RetryPolicy(
