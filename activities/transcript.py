@@ -1,8 +1,8 @@
 """What a worker process already holds of its runs, so that no activity need be sent a transcript.
 
-A request names a prefix of a ledger by length and digest, and what is new by the activity that produced it. A
-process that produced it builds the entries itself; what it lacks it asks of the workflow by query, in pages. The
-digest decides: what does not match is dropped and asked for again.
+A request names a prefix of a ledger by length and digest, and what is new by the activity that produced it.
+A process that produced it builds the entries itself; what it lacks it asks of the workflow by query, in
+pages. The digest decides: what does not match is dropped and asked for again.
 
 Source: shared design, context.md "The transcript by reference"; temporal-facts.md 1.
 """
@@ -113,7 +113,7 @@ class _Chain:
 
 
 class ProcessCache:
-    """Ledgers and arming records of the runs that this process works on; bounded, least recently used out first.
+    """Ledgers and arming records of the runs that this process works on; bounded, least recently used go.
 
     Losing any of it costs a query and nothing else. `queries` counts them, for tests and benchmarks.
     """
@@ -153,7 +153,7 @@ class ProcessCache:
         return found
 
     async def entries(
-        self, workflow_id: str, prefix: str, request: ModelRequest, spill_bytes: int, reader: RunReader
+        self, workflow_id: str, prefix: str, request: ModelRequest, reader: RunReader
     ) -> Sequence[Entry]:
         """The ledger's prefix that the request refers to.
 
@@ -163,7 +163,7 @@ class ProcessCache:
         wanted = request.ledger
         async with chain.lock:
             before = chain.size
-            self._extend(chain, prefix, request, spill_bytes)
+            self._extend(chain, prefix, request)
             if not self._holds(chain, request):
                 await self._fetch(chain, wanted.length, reader)
             if not self._holds(chain, request):
@@ -183,19 +183,17 @@ class ProcessCache:
         wanted = request.ledger
         return chain.ledger.length >= wanted.length and chain.ledger.digests[wanted.length] == wanted.digest
 
-    def _extend(self, chain: _Chain, prefix: str, request: ModelRequest, spill_bytes: int) -> None:
+    def _extend(self, chain: _Chain, prefix: str, request: ModelRequest) -> None:
         """Append what this process can build itself, as far as it goes without a gap."""
         for new in request.new:
             if new.seq < chain.ledger.length:
                 continue
-            entry = new.entry or self._built(chain, prefix, new, request, spill_bytes)
+            entry = new.entry or self._built(chain, prefix, new, request)
             if entry is None or new.seq > chain.ledger.length:
                 return
             self._append(chain, entry)
 
-    def _built(
-        self, chain: _Chain, prefix: str, new: NewEntry, request: ModelRequest, spill_bytes: int
-    ) -> Entry | None:
+    def _built(self, chain: _Chain, prefix: str, new: NewEntry, request: ModelRequest) -> Entry | None:
         if new.n is None:
             return None
         made = chain.made.pop(new.n, None)
@@ -210,7 +208,7 @@ class ProcessCache:
         tool = _tool_of(chain.ledger, call_id)
         if tool is None:
             return None
-        return observation_entry(new.seq, exchange, turn, call_id, tool, made, spill_bytes)
+        return observation_entry(new.seq, exchange, turn, call_id, tool, made)
 
     async def _fetch(self, chain: _Chain, length: int, reader: RunReader) -> None:
         while chain.ledger.length < length:

@@ -20,13 +20,13 @@ from mainspring.workflows.shell.outside import RunShell
 
 with workflow.unsafe.imports_passed_through():
     from mainspring.schemas.activities import Armed, ModelReply
-    from mainspring.schemas.ledger import Entry
+    from mainspring.schemas.ledger import Entry, EntryCall
     from mainspring.schemas.run import RunInput
     from mainspring.schemas.tools import ToolOutcome
     from mainspring.workflows import events
-    from mainspring.workflows.budget import Exhausted, Within, check, check_batch
+    from mainspring.workflows.budget import Exhausted, Within, check, check_batch, check_spend
     from mainspring.workflows.dispatch import Batch, Refused, check_calls, waves
-    from mainspring.workflows.gates import Close, Facts, Pass, Redo, judge
+    from mainspring.workflows.gates import Close, Facts, Pass, Redo, empty_reply, judge
     from mainspring.workflows.gates.output_schema import judge_output
     from mainspring.workflows.intrinsics import DONE
     from mainspring.workflows.messages import FollowUp, Rejected, Said
@@ -145,16 +145,19 @@ class AgentRun(RunShell):
 
     async def _next_directive(self, request: RunInput, ending: Ending) -> Said | None:
         """The message that the next exchange works on; None when the run is over."""
+        self.raise_if_cancelled()
+        if ending.outcome == "security" or self._history_full():
+            return None
         if request.lifetime == "single":
             goes_on = ending.answered or ending.outcome == "interrupted"
             return self.inbox.next_directive() if goes_on else None
-        if ending.outcome == "security":
-            return None
         await self.wait_for_person(
             "follow_up",
             lambda: bool(self.inbox.waiting) or self.finishing,
             timeout=request.idle_timeout or self.limits.idle_timeout,
         )
+        if self.inbox.waiting:
+            await self._refresh()
         self.raise_if_cancelled()
         return self.inbox.next_directive()
 
@@ -205,9 +208,7 @@ class AgentRun(RunShell):
 
     async def _exhausted(self, calls: int = 0) -> Ending | None:
         """The ending that a spent budget brings; where the agent waits for a top-up, after waiting for it."""
-        info = workflow.info()
-        full = info.get_current_history_length() > HISTORY_EVENTS_MAX
-        if full or info.get_current_history_size() > HISTORY_BYTES_MAX:
+        if self._history_full():
             return Ending("budget", message="the run's history is full")
         while True:
             self.tick()
@@ -219,6 +220,11 @@ class AgentRun(RunShell):
             await self.wait_for_top_up()
             if self.stop == "interrupt":
                 return self._withdrawn(0)
+
+    def _history_full(self) -> bool:
+        info = workflow.info()
+        events_full = info.get_current_history_length() > HISTORY_EVENTS_MAX
+        return events_full or info.get_current_history_size() > HISTORY_BYTES_MAX
 
     def _withdrawn(self, calls: int) -> Ending | None:
         """After a person withdrew what was in flight: steering goes on, an interruption ends the exchange."""
@@ -295,13 +301,17 @@ class AgentRun(RunShell):
     async def _act(self, reply: ModelReply, entry: Entry) -> Ending | None:
         """Check the whole batch before any of it runs, dispatch, fold in the order of the calls."""
         batch = check_calls(reply.calls, entry.calls, self.tools, self.limits)
-        ending = self._forbidden(batch) or self._done(batch, reply, entry)
-        if ending is None:
-            ending = self._unfit(batch, reply) or await self._exhausted(len(batch.runs))
+        ending = self._forbidden(batch)
+        if ending is None and batch.done is not None:
+            return self._done(batch.done, reply, entry)
+        try:
+            ending = ending or self._unfit(batch, reply) or await self._exhausted(len(batch.runs))
+        except asyncio.CancelledError:
+            self.fold(entry, {}, "Not run: the run was cancelled.")
+            raise
         if ending is None:
             return await self._dispatch(batch, entry)
-        if ending.outcome != "done":
-            self.fold(entry, {}, f"Not run: {ending.message}.")
+        self.fold(entry, {}, f"Not run: {ending.message}.")
         return ending
 
     def _forbidden(self, batch: Batch) -> Ending | None:
@@ -309,14 +319,17 @@ class AgentRun(RunShell):
             return None
         return Ending("forbidden_tool", message=f"{clip(batch.forbidden, 256)!r} is not on the whitelist")
 
-    def _done(self, batch: Batch, reply: ModelReply, entry: Entry) -> Ending | None:
-        """`nika:done` wins: its siblings are not run."""
-        if batch.done is None:
+    def _done(self, done: EntryCall, reply: ModelReply, entry: Entry) -> Ending | None:
+        """`nika:done` wins: its siblings are not run. Words that arrived meanwhile are answered first."""
+        superseded = bool(self.inbox.steering)
+        told = "Not final: a person wrote meanwhile." if superseded else "Accepted."
+        accepted = CallOutcome(ToolOutcome(content=told), "ok")
+        self.fold(entry, {done.id: accepted}, "Not run: nika:done ended the exchange.")
+        if superseded:
+            self.verdict("superseded: steering arrived before the result was committed")
             return None
-        accepted = CallOutcome(ToolOutcome(content="Accepted."), "ok")
-        self.fold(entry, {batch.done.id: accepted}, "Not run: nika:done ended the exchange.")
         self.verdict("done")
-        result = batch.done.arguments.get("result")
+        result = done.arguments.get("result")
         answer = result if isinstance(result, str) else reply.text or render(result)
         return Ending("done", answer=answer, output=result, entry=entry.seq)
 
@@ -347,19 +360,28 @@ class AgentRun(RunShell):
             if isinstance(item, Refused)
         }
         try:
-            for wave in waves(batch.runs, self.limits.parallel_calls):
-                await self.unpaused()
-                if self.stop is not None:
-                    break
-                self.meter = self.meter.calls(len(wave))
-                await self.run_calls(wave, outcomes)
+            await self._run_waves(batch, outcomes)
         except asyncio.CancelledError:
             self.fold(entry, outcomes, "Not run: the run was cancelled.")
             raise
-        self.fold(entry, outcomes, "Not run: a person interrupted.")
+        self.fold(entry, outcomes, "Not run: the batch was ended before its turn came.")
+        self.redos.pop(empty_reply.NAME, None)
         if any(outcome.status == "forbidden" for outcome in outcomes.values()):
             return Ending("security", message="a tool refused a call for good")
         return None if self.stop is None else self._withdrawn(len(batch.runs))
+
+    async def _run_waves(self, batch: Batch, outcomes: dict[str, CallOutcome]) -> None:
+        """One wave after the other, until a person interrupts, a tool refuses for good, or money runs out."""
+        for wave in waves(batch.runs, self.limits.parallel_calls):
+            await self.unpaused()
+            self.tick()
+            spent = isinstance(check_spend(self.budget, self.meter), Exhausted)
+            if spent or self.stop is not None:
+                return
+            self.meter = self.meter.calls(len(wave))
+            await self.run_calls(wave, outcomes)
+            if any(outcomes[run.call.id].status == "forbidden" for run in wave):
+                return
 
     # -- end ---------------------------------------------------------------------------------------
 

@@ -119,8 +119,8 @@ def _milliseconds(seconds: float) -> int:
     return math.ceil(round(seconds * 1000, 6))
 
 
-def check(budget: BudgetSpec, meter: Meter) -> Within | Exhausted:
-    """What forbids another model call: tokens, dollars and wall of the run, then turns of the exchange.
+def check_spend(budget: BudgetSpec, meter: Meter) -> Within | Exhausted:
+    """What forbids anything more: tokens, dollars and wall of the run.
 
     `calls` is not here: a run that has used its calls may still answer.
     """
@@ -130,6 +130,14 @@ def check(budget: BudgetSpec, meter: Meter) -> Within | Exhausted:
         return Exhausted("dollars", f"${meter.dollars or 0:.4f} of ${budget.dollars:.4f} are spent")
     if budget.wall is not None and meter.wall_ms >= _milliseconds(budget.wall):
         return Exhausted("wall", f"{meter.wall_ms / 1000:.1f} of {budget.wall:.1f} s are spent")
+    return Within()
+
+
+def check(budget: BudgetSpec, meter: Meter) -> Within | Exhausted:
+    """What forbids another turn: the spend of the run, then the turns of the exchange."""
+    spent = check_spend(budget, meter)
+    if isinstance(spent, Exhausted):
+        return spent
     if meter.exchange_turns >= budget.turns:
         return Exhausted("turns", f"{meter.exchange_turns} of {budget.turns} turns are spent")
     return Within()

@@ -124,12 +124,16 @@ def waves(runs: Sequence[Run], parallel: int) -> list[list[Run]]:
 
 
 def _claims(run: Run) -> dict[str, bool]:
-    """Resources that a call claims: key → held alone. An argument that is absent claims nothing."""
+    """Resources that a call claims: name → held alone. An argument that is absent claims nothing.
+
+    A resource is known by its name alone, whichever argument of whichever tool gives it: calls that could run
+    together wait now and then, calls that must not never do.
+    """
     claims: dict[str, bool] = {}
     for claim in run.tool.claims:
         value = run.call.arguments.get(claim.argument)
         if value is not None:
-            key = f"{claim.argument}={render(value)}"
+            key = render(value)
             claims[key] = claim.exclusive or claims.get(key, False)
     return claims
 

@@ -20,7 +20,7 @@ from mainspring.schemas.base import JsonValue, wire
 from mainspring.schemas.ledger import Attachment, Entry, EntryCall, LedgerRef, Plan, Thinking
 from mainspring.schemas.tools import BlobRef, ToolOutcome
 from mainspring.workflows.tokens import estimate
-from mainspring.workflows.values import PREVIEW_BYTES, preview, render
+from mainspring.workflows.values import render
 
 __all__ = [
     "GENESIS",
@@ -102,13 +102,10 @@ def reply_entry(seq: int, exchange: int, turn: int, reply: ModelReply, call_ids:
 
 
 def observation_entry(
-    seq: int, exchange: int, turn: int, call_id: str, tool: str, outcome: ToolOutcome, spill_bytes: int
+    seq: int, exchange: int, turn: int, call_id: str, tool: str, outcome: ToolOutcome
 ) -> Entry:
-    """What the model is shown of a call's result; beyond `spill_bytes` only head and tail of it."""
+    """What the model is shown of a call's result; its bound was kept where the result was made."""
     content: JsonValue = outcome.content
-    text = render(content)
-    if outcome.spilled is None and len(text.encode("utf-8", "replace")) > spill_bytes:
-        content = text = preview(text, limit=min(spill_bytes, PREVIEW_BYTES))
     return Entry(
         seq=seq,
         kind="observation",
@@ -121,7 +118,7 @@ def observation_entry(
         call_id=call_id,
         tool=tool,
         is_error=outcome.is_error,
-        tokens_estimate=estimate(text),
+        tokens_estimate=estimate(render(content)),
     )
 
 

@@ -17,7 +17,17 @@ from typing import Any
 
 from mainspring.schemas.base import JsonValue
 
-__all__ = ["Malformed", "Parsed", "clip", "parse_json", "preview", "render", "safe_text", "safe_value"]
+__all__ = [
+    "Malformed",
+    "Parsed",
+    "bounded",
+    "clip",
+    "parse_json",
+    "preview",
+    "render",
+    "safe_text",
+    "safe_value",
+]
 
 DEPTH_MAX = 64
 ITEMS_MAX = 200_000
@@ -50,6 +60,14 @@ def render(content: JsonValue) -> str:
     if isinstance(content, str):
         return content
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+
+
+def bounded(content: JsonValue, limit: int, note: str = "") -> JsonValue:
+    """The content, or head and tail of it where it takes more than `limit` bytes."""
+    text = render(content)
+    if len(text.encode("utf-8", "replace")) <= limit:
+        return content
+    return preview(text, limit=min(limit, PREVIEW_BYTES), note=note)
 
 
 def preview(text: str, *, limit: int = PREVIEW_BYTES, note: str = "") -> str:

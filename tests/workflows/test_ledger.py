@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -39,7 +39,7 @@ def _reply(seq: int, *calls: str, text: str = "") -> Entry:
 
 
 def _saw(seq: int, call: str, content: Any = "seen") -> Entry:
-    return observation_entry(seq, 1, seq, call, "look", ToolOutcome(content=content), 16_384)
+    return observation_entry(seq, 1, seq, call, "look", ToolOutcome(content=content))
 
 
 def _said(seq: int, text: str = "go") -> Entry:
@@ -169,7 +169,7 @@ def test_project_keeps_what_belongs_to_a_message() -> None:
     entries = [
         user_entry(0, 1, 0, "see", picture),
         reply_entry(1, 1, 1, reply, ["x"]),
-        observation_entry(2, 1, 1, "x", "look", seen, 512),
+        observation_entry(2, 1, 1, "x", "look", seen),
     ]
     first, second, third = project(entries)
     assert first == UserMessage((), (UserText("see", picture),))
@@ -320,34 +320,6 @@ def test_reply_entry_pairs_ids_with_calls() -> None:
 def test_reply_entry_holds_no_blank_text(text: str, kept: str) -> None:
     """Blank text is no text: providers refuse it when it is sent back."""
     assert reply_entry(0, 1, 1, ModelReply(text=text), []).content == kept
-
-
-@pytest.mark.parametrize(
-    ("content", "whole"),
-    [
-        ("x" * 512, True),
-        ("x" * 513, False),
-        ("漢" * 170, True),
-        ("漢" * 171, False),
-        ({"a": "x" * 504}, True),
-        ({"a": "x" * 505}, False),
-        ("x" * 1_000_000, False),
-    ],
-    ids=count(),
-)
-def test_observation_entry_is_bounded(content: Any, whole: bool) -> None:
-    """Up to `spill_bytes` an observation is whole; beyond, only head and tail of it are kept."""
-    entry = observation_entry(0, 1, 1, "c", "look", ToolOutcome(content=content), 512)
-    assert (entry.content == content) == whole
-    assert len(str(entry.content).encode()) < 600
-    assert 0 < entry.tokens_estimate < 250
-
-
-def test_observation_entry_keeps_a_preview_as_it_is() -> None:
-    """What the tool's own activity spilled is not cut a second time."""
-    outcome = ToolOutcome(content="x" * 3_000, spilled=BLOB)
-    entry = observation_entry(0, 1, 1, "c", "look", outcome, 512)
-    assert (entry.content, entry.spilled) == ("x" * 3_000, BLOB)
 
 
 # -- Ledger ----------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from mainspring.workflows.values import (
     INTEGER_MAX,
     Malformed,
     Parsed,
+    bounded,
     clip,
     nesting,
     parse_json,
@@ -568,3 +569,23 @@ def test_nesting_agrees_with_a_count(text: str, enough: int) -> None:
             level += 1 if character in "[{" else -1
             deepest = max(deepest, level)
     assert nesting(text, enough) == min(deepest, enough + 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "whole"),
+    [
+        ("x" * 512, True),
+        ("x" * 513, False),
+        ("漢" * 170, True),
+        ("漢" * 171, False),
+        ({"a": "x" * 504}, True),
+        ({"a": "x" * 505}, False),
+        ("x" * 1_000_000, False),
+    ],
+    ids=count(),
+)
+def test_bounded_keeps_head_and_tail(content: Any, whole: bool) -> None:
+    """Up to its bound a content is whole; beyond, only head and tail of its text are kept."""
+    kept = bounded(content, 512)
+    assert (kept == content) == whole
+    assert len(str(kept).encode()) < 600

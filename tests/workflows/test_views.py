@@ -78,7 +78,7 @@ def _run(text: str = "seen") -> _Run:
             reply_entry(ledger.length, 1, turn, ModelReply(text="t", calls=calls), ["c0"][: len(calls)])
         )
         if calls:
-            ledger.append(observation_entry(2, 1, 1, "c0", "look", ToolOutcome(content=text), 10**9))
+            ledger.append(observation_entry(2, 1, 1, "c0", "look", ToolOutcome(content=text)))
     return run
 
 

@@ -65,6 +65,8 @@ def failed_call(run: Run, failure: BaseException, ms: int) -> CallOutcome:
         return CallOutcome(ToolOutcome(content=told, is_error=True), "interrupted", ms)
     if isinstance(cause, TimedOut):
         return _timed_out(run, cause, ms)
+    if isinstance(cause, ApplicationError) and _may_have_happened(run, cause):
+        return CallOutcome(unknown(clip(cause.message, 500)), "unknown", ms)
     if isinstance(cause, ApplicationError):
         status: CallStatus = "forbidden" if cause.type == errors.TOOL_FORBIDDEN else "error"
         told = clip(cause.message, 2_000) or cause.type or "the tool failed"
@@ -88,3 +90,10 @@ def unknown(why: str) -> ToolOutcome:
     """The observation of a call that may or may not have happened."""
     told = f"Outcome unknown ({why}): it may or may not have happened. Verify before repeating."
     return ToolOutcome(content=told, is_error=True)
+
+
+def _may_have_happened(run: Run, cause: ApplicationError) -> bool:
+    """Whether a call that was cut off may have had its effect; a tool can vouch that it had not."""
+    if cause.type != errors.TOOL_UNREACHABLE or run.tool.effects in ("none", "read"):
+        return False
+    return not any(isinstance(detail, dict) and detail.get("not_applied") for detail in cause.details)

@@ -34,7 +34,7 @@ with workflow.unsafe.imports_passed_through():
     from mainspring.schemas.ledger import NewEntry, Plan
     from mainspring.schemas.run import RunInput
     from mainspring.schemas.tools import ToolDeclaration, ToolOutcome
-    from mainspring.workflows import events, views
+    from mainspring.workflows import budget, events, views
     from mainspring.workflows.dispatch import Run, attempts, summary
     from mainspring.workflows.router import Offer
     from mainspring.workflows.values import clip, safe_value
@@ -46,7 +46,8 @@ MODEL_HEARTBEAT_SECONDS = 15.0
 HANGING = "TemporalTimeout:StartToClose"
 """How a retry policy names an attempt that was alive to its time-out: a model that hangs is asked once."""
 PAUSE_SECONDS_MAX = 60.0
-SPILL_BYTES_DEFAULT = 16_384
+_USUAL_SPILL = (16_384, None)
+"""Bound of the agent and of the tool, where neither says anything: then no call need be told."""
 CALL_TOOL = "mainspring.call_tool"
 """The plain activity that serves MCP tools by name, where a worker's dynamic activity is the user's own."""
 
@@ -96,7 +97,7 @@ class RunShell(People):
     async def arm(self, request: RunInput) -> Armed:
         """Resolve agent and catalog, and keep the catalog's declarations.
 
-        Raises: ApplicationError with the type `invalid_input` or `catalog_unavailable`; ActivityError.
+        Raises: ApplicationError with the type `invalid_input` or `catalog_unavailable`; CancelledError.
         """
         try:
             result: dict[str, Any] = await workflow.execute_activity(
@@ -107,14 +108,7 @@ class RunShell(People):
                 summary=clip(f"arm {views.agent_name(request)}", 100),
             )
         except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            cause = error.cause
-            known = (errors.INVALID_INPUT, errors.CATALOG_UNAVAILABLE)
-            if isinstance(cause, ApplicationError) and cause.type in known:
-                raise cause from error
-            told = clip(str(cause or error), 500)
-            raise ApplicationError(f"arming failed: {told}", type=errors.CATALOG_UNAVAILABLE) from error
+            raise _unavailable(error) from error
         armed = unwire(Armed, result)
         self.declarations = await self._declarations(armed)
         return armed
@@ -124,14 +118,18 @@ class RunShell(People):
         if armed.tools is not None:
             return [tool.declaration for tool in armed.tools]
         declarations: list[ToolDeclaration] = []
-        for page in range(armed.catalog_pages):
-            result: dict[str, Any] = await workflow.execute_activity(
-                "mainspring.catalog_page",
-                args=[wire(armed.catalog_blob) if armed.catalog_blob else None, page],
-                start_to_close_timeout=timedelta(seconds=60),
-                retry_policy=RetryPolicy(maximum_attempts=5),
-            )
-            declarations += [unwire(ToolDeclaration, item) for item in result["tools"]]
+        blob = wire(armed.catalog_blob) if armed.catalog_blob else None
+        try:
+            for page in range(armed.catalog_pages):
+                result: dict[str, Any] = await workflow.execute_activity(
+                    "mainspring.catalog_page",
+                    args=[blob, page],
+                    start_to_close_timeout=timedelta(seconds=60),
+                    retry_policy=RetryPolicy(maximum_attempts=5),
+                )
+                declarations += [unwire(ToolDeclaration, item) for item in result["tools"]]
+        except ActivityError as error:
+            raise _unavailable(error) from error
         return declarations
 
     async def call_model(self, offer: Offer, plan: Plan) -> tuple[ModelReply, int] | ModelGone | Withdrawn:
@@ -150,6 +148,12 @@ class RunShell(People):
             fallback = armed.models[self.model_index + 1].name if more else None
             self.emit(events.ModelFailed(failed, called.error, clip(called.message, 300), fallback))
             if fallback is None:
+                return called
+            await self.unpaused()
+            if self.stop is not None:
+                return Withdrawn()
+            self.tick()
+            if not isinstance(budget.check_spend(self.budget, self.meter), budget.Within):
                 return called
             self.model_index += 1
 
@@ -201,9 +205,9 @@ class RunShell(People):
 
     def _compact(self, new: NewEntry) -> NewEntry:
         """Leave out what the activity can infer."""
-        if new.turn is not None and new.turn == self.meter.turns - 1:
-            return new.model_copy(update={"turn": None})
-        return new
+        known = {"exchange": self.exchange, "turn": self.meter.turns - 1}
+        inferred = {name: None for name, value in known.items() if getattr(new, name) == value}
+        return new.model_copy(update=inferred) if inferred else new
 
     async def run_calls(self, wave: Sequence[Run], into: dict[str, CallOutcome]) -> None:
         """Run a wave of calls at once and note what became of each, by call id.
@@ -242,8 +246,8 @@ class RunShell(People):
         arguments: list[Any] = [run.call.arguments]
         if tool.activity == CALL_TOOL:
             arguments.insert(0, tool.name)
-        if tool.source != "activity" and self.limits.spill_bytes != SPILL_BYTES_DEFAULT:
-            arguments.append({"spill_bytes": self.limits.spill_bytes})
+        if tool.source != "activity" and (self.limits.spill_bytes, tool.spill_bytes) != _USUAL_SPILL:
+            arguments.append({"spill_bytes": tool.spill_bytes or self.limits.spill_bytes})
         return workflow.start_activity(
             tool.activity or tool.name,
             args=arguments,
@@ -287,6 +291,18 @@ class RunShell(People):
             )
             return ToolOutcome(content=told, is_error=True)
         return ToolOutcome(content=safe_value(value, depth=self.limits.depth))
+
+
+def _unavailable(error: ActivityError) -> BaseException:
+    """What a failed arming activity means for the run."""
+    if is_cancelled_exception(error):
+        return asyncio.CancelledError()
+    cause = error.cause
+    known = (errors.INVALID_INPUT, errors.CATALOG_UNAVAILABLE)
+    if isinstance(cause, ApplicationError) and cause.type in known:
+        return cause
+    told = clip(str(cause or error), 500)
+    return ApplicationError(f"arming failed: {told}", type=errors.CATALOG_UNAVAILABLE)
 
 
 def _note_end(ended: dict[str, int], call_id: str) -> Callable[[Any], None]:

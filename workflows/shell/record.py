@@ -140,10 +140,9 @@ class RunRecord(RunState):
         not_run = CallOutcome(ToolOutcome(content=otherwise, is_error=True), "not_run")
         for call in entry.calls:
             found = outcomes.get(call.id, not_run)
-            seq, turn, spill = self.ledger.length, self.meter.turns, self.limits.spill_bytes
+            seq, turn = self.ledger.length, self.meter.turns
             observation = self.append(
-                observation_entry(seq, self.exchange, turn, call.id, call.tool, found.outcome, spill),
-                n=found.n,
+                observation_entry(seq, self.exchange, turn, call.id, call.tool, found.outcome), n=found.n
             )
             self.emit(
                 events.ToolCompleted(
@@ -151,7 +150,7 @@ class RunRecord(RunState):
                     tool=call.tool,
                     status=found.status,
                     ms=found.ms,
-                    bytes=len(render(observation.content)),
+                    bytes=len(render(observation.content).encode()),
                     spilled=observation.spilled is not None,
                 )
             )

@@ -160,9 +160,8 @@ class RunState:
         """Append an entry, and note how the next model call learns of it."""
         self.ledger.append(entry)
         self.context_tokens += entry.tokens_estimate
-        elsewhere = (entry.exchange != self.exchange) or None
         if n is not None:
-            new = NewEntry(seq=entry.seq, n=n, turn=entry.turn, exchange=elsewhere and entry.exchange)
+            new = NewEntry(seq=entry.seq, n=n, exchange=entry.exchange, turn=entry.turn)
         elif _small(entry) and self._riding() + len(str(entry.content)) <= RIDING_CHARACTERS:
             new = NewEntry(seq=entry.seq, entry=entry)
         else:
