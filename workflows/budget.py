@@ -61,12 +61,17 @@ class Meter:
         """One model call. Unknown usage is not zero usage: the sums become a lower bound."""
         if usage is None:
             return replace(self, model_calls=self.model_calls + 1, partial=True)
+        return replace(self.failed(usage), model_calls=self.model_calls + 1)
+
+    def failed(self, usage: Usage | None) -> Meter:
+        """A model call that gave no reply, and was billed all the same where its usage is known."""
+        if usage is None:
+            return self
         nano = self.nano_dollars
         if usage.dollars is not None:
-            nano = (nano or 0) + round(usage.dollars * NANO)
+            nano = (nano or 0) + _nano(usage.dollars)
         return replace(
             self,
-            model_calls=self.model_calls + 1,
             input_tokens=self.input_tokens + usage.input_tokens,
             output_tokens=self.output_tokens + usage.output_tokens,
             cached_tokens=self.cached_tokens + usage.cached_tokens,

@@ -118,6 +118,7 @@ async def serving(
     tools: Sequence[ToolFunction] = (),
     agent: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
+    files: Mapping[str, str] | None = None,
     replays: bool = True,
     sandbox: bool = True,
     **worker: Any,
@@ -130,12 +131,15 @@ async def serving(
         tools: `@tool` functions; the agent may use all of them unless `agent` names others.
         agent: Keys of the agent, as in the configuration.
         config: Other keys of the configuration.
+        files: Text of other files beside it, by name.
         replays: Whether to replay.
         sandbox: Run and replay in Temporal's sandbox, which catches clocks, chance and files.
         worker: Options of the Temporal worker.
     """
     with tempfile.TemporaryDirectory(prefix="mainspring-") as name:
         folder = Path(name)
+        for beside, text in (files or {}).items():
+            (folder / beside).write_text(text, encoding="utf-8")
         chosen = {"tools": [tool.name for tool in tools], **(agent or {})}
         path = configuration(folder, replies, chosen, config)
         plugin = MainspringPlugin.from_file(path, tools=tools, sandbox=sandbox)

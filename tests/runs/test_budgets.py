@@ -121,3 +121,26 @@ async def test_failed_attempts_and_replies_are_all_counted(server: Server) -> No
     result, _, _ = await failing(server, {"turns": 3})
     assert (result.spend.input_tokens, result.spend.output_tokens) == (27_000, 3_000)
     assert result.spend.model_calls == 3
+
+
+async def test_call_that_failed_for_good_is_billed_and_its_fallback_answers(server: Server) -> None:
+    """What a model was billed before it failed stays in the spend; the fallback's answer ends the run."""
+    billed = {"status": 401, "usage": {"input_tokens": 700, "output_tokens": 7}}
+    config = {
+        "models": {
+            "default": {"script": "script.yaml", "fallback": "spare"},
+            "spare": {"script": "spare.yaml"},
+        }
+    }
+    spare = "replies:\n- {text: from the spare, usage: {input_tokens: 10, output_tokens: 3}}\n"
+    replies = [{"fails": [billed], "text": "never"}]
+    async with serving(server.address, replies=replies, config=config, files={"spare.yaml": spare}) as case:
+        run = await case.start()
+        result = await run.result()
+        failed = events_named(await case.events(run), "ModelFailed")
+    assert (result.answer, result.spend.input_tokens, result.spend.output_tokens) == (
+        "from the spare",
+        710,
+        10,
+    )
+    assert [(event["model"], event["fallback"]) for event in failed] == [("default", "spare")]

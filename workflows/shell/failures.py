@@ -13,7 +13,11 @@ from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType, 
 from temporalio.exceptions import TimeoutError as TimedOut
 
 with workflow.unsafe.imports_passed_through():
+    from pydantic import ValidationError
+
     from mainspring.schemas import errors
+    from mainspring.schemas.activities import Usage
+    from mainspring.schemas.base import unwire
     from mainspring.schemas.tools import ToolOutcome
     from mainspring.workflows.dispatch import Run
     from mainspring.workflows.values import clip
@@ -35,10 +39,11 @@ class CallOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ModelGone:
-    """The model call failed for good, on every model there was."""
+    """The model call failed for good. `usage` is what its attempts were billed all the same, when known."""
 
     error: str
     message: str
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +55,21 @@ def model_gone(failure: BaseException) -> ModelGone:
     """Why a model call failed for good."""
     cause = failure.cause if isinstance(failure, ActivityError) else failure
     if isinstance(cause, ApplicationError):
-        return ModelGone(cause.type or errors.MODEL_UNAVAILABLE, cause.message)
+        return ModelGone(cause.type or errors.MODEL_UNAVAILABLE, cause.message, _usage(cause))
     if isinstance(cause, TimedOut):
         kind = cause.type.name.lower() if cause.type else "timeout"
         return ModelGone("timeout", f"the model call ran out of time ({kind})")
     return ModelGone(errors.MODEL_UNAVAILABLE, str(cause or failure))
+
+
+def _usage(cause: ApplicationError) -> Usage | None:
+    """What a failed call was billed, from the details of its error."""
+    details = cause.details[0] if cause.details else None
+    found = details.get("usage") if isinstance(details, dict) else None
+    try:
+        return None if found is None else unwire(Usage, found)
+    except ValidationError:
+        return None
 
 
 def failed_call(run: Run, failure: BaseException, ms: int) -> CallOutcome:

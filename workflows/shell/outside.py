@@ -143,6 +143,7 @@ class RunShell(People):
             called = await self._call_model(armed, offer, plan)
             if not isinstance(called, ModelGone):
                 return called
+            self.meter = self.meter.failed(called.usage)
             failed = armed.models[self.model_index].name
             more = self.model_index + 1 < len(armed.models) and called.error in _FALLBACK
             fallback = armed.models[self.model_index + 1].name if more else None
