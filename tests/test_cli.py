@@ -299,6 +299,15 @@ def test_doctor_exits_with_1_and_says_what_to_do(lonely: Site) -> None:
     assert "✓ configuration" in done.stdout
 
 
+def test_doctor_finds_what_a_provider_lacks(lonely: Site) -> None:
+    """A model whose key is missing is found before a run pays for finding it; the key's name is told."""
+    config = {"models": {"default": "openai:gpt-5-mini"}, "agents": {"guide": {}}}
+    (lonely.folder / "mainspring.yaml").write_text(yaml.safe_dump(config))
+    assert "✗ model default" in (told := lonely.run("doctor", status=1).stdout)
+    assert "OPENAI_API_KEY" in told
+    assert "✓ model default" in lonely.run("doctor", status=1, OPENAI_API_KEY="any").stdout
+
+
 # --- mistakes ---
 
 
@@ -386,7 +395,11 @@ def _folder(folder: Path) -> Path:
 def _environment(**more: str) -> dict[str, str]:
     """The environment of a command, without what would lead it to another server or colour its output."""
     dropped = ("TEMPORAL_", "MAINSPRING_", "FORCE_COLOR", "CLICOLOR")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(dropped) and not name.endswith("_API_KEY")
+    }
     return {**kept, "HOME": "/nowhere", "COLUMNS": "200", **more}
 
 

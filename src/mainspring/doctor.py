@@ -14,6 +14,7 @@ from typing import Any
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from mainspring import config as configuration
@@ -25,6 +26,8 @@ from mainspring.embedded import SEARCH_ATTRIBUTES, EmbeddedError, binary
 from mainspring.errors import ConfigError, MainspringError
 from mainspring.feed import is_served
 from mainspring.plugin import MainspringPlugin
+from mainspring.render import one_line
+from mainspring.schemas.agent import ModelSpec
 from mainspring.schemas.config import Config
 from mainspring.services import blob_store
 from mainspring.worker import catalog_of, plugin_of
@@ -64,7 +67,7 @@ async def examine(config_file: Path | None) -> list[Check]:
     config = plugin.config if plugin else None
     checks += [check async for check in _server(config)]
     if plugin is not None:
-        checks += await asyncio.to_thread(lambda: list(_models(plugin.config)))
+        checks += [check async for check in _models(plugin.config)]
         checks += [check async for check in _blobs(plugin.config)]
         checks += [check async for check in _tools(plugin)]
     return checks
@@ -134,13 +137,26 @@ async def _search_attributes(client: Client) -> Check:
     return Check(name, False, f"not registered: {', '.join(missing)}", advice)
 
 
-def _models(config: Config) -> Iterator[Check]:
-    """Each model that an agent uses, with its fallbacks: does it resolve, are its secrets there?"""
+async def _models(config: Config) -> AsyncIterator[Check]:
+    """Each model that an agent uses, with its fallbacks: does it resolve, can its provider be asked?"""
     for name in dict.fromkeys(agent.model for agent in config.agents.values()):
-        models, refused = resolve_models(config, name)
+        models, refused = await asyncio.to_thread(resolve_models, config, name)
         faults = [item.message for item in (*refused, *secret_faults(models))]
+        faults += [fault for model in models if model.model and (fault := await _unusable(model))]
         shown = ", ".join(model.model or "scripted" for model in models)
-        yield Check(f"model {name}", not faults, "; ".join(faults) or shown)
+        advice = "install or set it where the worker runs, or correct `models`" if faults else None
+        yield Check(f"model {name}", not faults, "; ".join(dict.fromkeys(faults)) or shown, advice)
+
+
+async def _unusable(model: ModelSpec) -> str | None:
+    """Why a provider's model cannot be asked; found out without asking it."""
+    from mainspring.activities.providers import Connections  # it brings pydantic-ai, which takes a second
+
+    try:
+        await Connections().model(model)
+    except ApplicationError as error:
+        return one_line(error.message, 200)
+    return None
 
 
 async def _blobs(config: Config) -> AsyncIterator[Check]:

@@ -102,6 +102,9 @@ _LINES: dict[str, Callable[[Event], str | None]] = {
     "GateHeld": lambda e: f"! gate {e['gate']}: {one_line(e['reason'], 200)}",
     "SignalRejected": lambda e: f"! signal {e['signal']} rejected: {one_line(e['reason'], 300)}",
     "BudgetExtended": lambda e: "! budget extended",
+    "ConfigurationRefreshed": lambda e: (
+        f"! new configuration: {', '.join(e['changed']) or 'nothing changed'}"
+    ),
     "Interrupted": lambda e: "! interrupted",
     "Paused": lambda e: "! paused",
     "Resumed": lambda e: "! resumed",
