@@ -1,4 +1,4 @@
-"""A provider on loopback in the dialect of OpenAI's chat completions, which keeps what it was sent, byte for byte."""
+"""A provider on loopback that speaks OpenAI's chat completions and keeps what it was sent, byte for byte."""
 
 from __future__ import annotations
 

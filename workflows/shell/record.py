@@ -109,8 +109,7 @@ class RunRecord(RunState):
 
     def replied(self, reply: ModelReply, number: int) -> Entry:
         """A reply enters the ledger; its calls get the ids that follow `number`."""
-        prefix = workflow.info().first_execution_run_id[:8]
-        call_ids = [f"{prefix}-{number + 1 + index}" for index in range(len(reply.calls))]
+        call_ids = [f"{self.prefix}-{number + 1 + index}" for index in range(len(reply.calls))]
         seq, turn = self.ledger.length, self.meter.turns
         self.last_text = reply.text or self.last_text
         return self.append(reply_entry(seq, self.exchange, turn, reply, call_ids), n=number)

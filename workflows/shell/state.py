@@ -90,7 +90,15 @@ class RunState:
         """The next activity or call id of the chain of this run, and its number."""
         number = self._number
         self._number += 1
-        return f"{workflow.info().first_execution_run_id[:8]}-{number}", number
+        return f"{self.prefix}-{number}", number
+
+    @property
+    def prefix(self) -> str:
+        """What the ids of this chain's activities and calls begin with.
+
+        The last digits of a run id are random; its first ones are the time, the same for a minute.
+        """
+        return workflow.info().first_execution_run_id[-8:]
 
     def raise_if_cancelled(self) -> None:
         """A cancellation that an activity's failure hid would be lost: look for it where it matters."""
