@@ -179,42 +179,37 @@ async def test_unknown_provider_ends_the_run_typed_and_costs_nothing(case: Case)
     assert activities_of(await case.history(run)).count(("mainspring.call_model", "failed")) == 1
 
 
-@pytest.mark.parametrize(
-    ("required", "patterns", "answers"),
-    [
-        (True, ["*", "mcp:*/*"], False),
-        (False, ["*", "mcp:absent/*"], False),
-        (False, ["*", "mcp:*/*"], True),
-    ],
-    ids=["required", "named by the agent", "neither"],
-)
-async def test_server_that_does_not_start_is_fatal_only_where_it_is_needed(
-    server: Server, required: bool, patterns: list[str], answers: bool
-) -> None:
-    """A needed MCP server that is not there ends the run as `catalog_unavailable`; another one is a note."""
-    config = {"mcp": {"absent": {"command": ["no-such-program-at-all"], "required": required}}}
-    agent = {"tools": patterns}
-    given: dict[str, Any] = {
-        "replies": [{"text": "ok"}],
-        "tools": [observe],
-        "agent": agent,
-        "config": config,
-    }
-    async with serving(server.address, **given) as case:
+ABSENT = ["no-such-program-at-all"]
+
+
+async def lacking(server: Server, required: bool, patterns: list[str]) -> tuple[RunFailed | None, list[str]]:
+    """How a run ends that lacks an MCP server, and its notes."""
+    config = {"mcp": {"absent": {"command": ABSENT, "required": required}}}
+    given: dict[str, Any] = {"tools": [observe], "agent": {"tools": patterns}, "config": config}
+    async with serving(server.address, replies=[{"text": "ok"}], **given) as case:
         run = await case.start()
-        if answers:
-            await asyncio.wait_for(run.result(), PATIENCE)
-            notes = (await run.state())["notes"]
-            assert any("absent" in note and "left out" in note for note in notes)
-            return
-        with pytest.raises(RunFailed) as failed:
+        try:
             await asyncio.wait_for(run.result(), 2 * PATIENCE)
-        history = await case.history(run)
-    result = failed.value.result
-    assert result is not None
-    assert (result.outcome, result.code) == ("catalog_unavailable", "NIKA-466")
-    assert "absent" in str(result.message)
-    assert bought_nothing(history)
+        except RunFailed as failed:
+            assert bought_nothing(await case.history(run))
+            return failed, []
+        return None, (await run.state())["notes"]
+
+
+async def test_server_that_does_not_start_is_fatal_only_where_it_is_needed(server: Server) -> None:
+    """A needed MCP server that is not there ends the run as `catalog_unavailable`; another one is a note."""
+    required, named, neither = await asyncio.gather(
+        lacking(server, True, ["*", "mcp:*/*"]),
+        lacking(server, False, ["*", "mcp:absent/*"]),
+        lacking(server, False, ["*", "mcp:*/*"]),
+    )
+    for failed, _ in (required, named):
+        assert failed is not None
+        assert failed.result is not None
+        assert (failed.result.outcome, failed.result.code) == ("catalog_unavailable", "NIKA-466")
+        assert "absent" in str(failed.result.message)
+    assert neither[0] is None
+    assert any("absent" in note and "left out" in note for note in neither[1])
 
 
 HALF = b'"\\ud800"'

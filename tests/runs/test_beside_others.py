@@ -12,13 +12,12 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from pydantic import BaseModel
 from temporalio import activity, workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.converter import DataConverter, PayloadCodec
+from temporalio.converter import DataConverter, DefaultPayloadConverter, PayloadCodec
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
@@ -34,7 +33,8 @@ PATIENCE = 40
 LOOK = [{"calls": [{"tool": "observe", "arguments": {"i": 5}}]}, {"text": "saw ${last_observation}"}]
 
 
-class Order(BaseModel):
+@dataclasses.dataclass
+class Order:
     """A value of the user's."""
 
     item: str
@@ -44,7 +44,7 @@ class Order(BaseModel):
 @activity.defn(name="Pack")
 async def pack(order: Order) -> Order:
     """An activity of the user's, with their own types."""
-    return order.model_copy(update={"count": order.count + 1})
+    return dataclasses.replace(order, count=order.count + 1)
 
 
 @workflow.defn(name="Ship")
@@ -102,6 +102,10 @@ class Mirror(PayloadCodec):
         ]
 
 
+class Theirs(DefaultPayloadConverter):
+    """A payload converter of the user's."""
+
+
 @asynccontextmanager
 async def plugged(folder: Path, replies: Any = LOOK, **more: Any) -> AsyncIterator[MainspringPlugin]:
     """A plugin of a configuration with one agent that may observe."""
@@ -110,22 +114,24 @@ async def plugged(folder: Path, replies: Any = LOOK, **more: Any) -> AsyncIterat
     yield MainspringPlugin.from_file(configuration(folder, replies, agent, more), tools=[observe])
 
 
-@pytest.mark.parametrize(
-    "converter",
-    [
-        None,
-        pydantic_data_converter,
-        DataConverter(),
-        dataclasses.replace(DataConverter(), payload_codec=Mirror()),
-    ],
-    ids=["none", "pydantic", "default", "codec"],
-)
+CONVERTERS: dict[str, DataConverter | None] = {
+    "none": None,
+    "pydantic": pydantic_data_converter,
+    "default": DataConverter(),
+    "codec": dataclasses.replace(DataConverter(), payload_codec=Mirror()),
+    "payload converter": DataConverter(payload_converter_class=Theirs),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The `parse_obj` method")  # the SDK's own way with pydantic models
+@pytest.mark.parametrize("kind", CONVERTERS)
 async def test_users_workflow_activity_plugin_and_converter_stay(
-    server: Server, tmp_path: Path, converter: DataConverter | None
+    server: Server, tmp_path: Path, kind: str
 ) -> None:
     """Their workflow runs with their types, asks our agent as a child; their plugin and codec stay."""
     queue = f"beside-{uuid4().hex[:8]}"
     theirs = SimplePlugin("theirs", activities=[pack], workflows=[Ship])
+    converter = CONVERTERS[kind]
     given = {} if converter is None else {"data_converter": converter}
     async with plugged(tmp_path) as plugin:
         client = await Client.connect(server.address, plugins=[theirs, plugin], **given)
