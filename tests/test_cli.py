@@ -21,6 +21,7 @@ from uuid import uuid4
 
 import pytest
 import yaml
+from temporalio.client import Client
 
 from mainspring.cli import COMMANDS
 from mainspring.cli.app import app
@@ -271,8 +272,20 @@ def test_agents_and_tools_are_listed(site: Site) -> None:
 # --- checking ---
 
 
-def test_replay_judges_each_history(site: Site, answered: str, tmp_path: Path) -> None:
-    """The history of a run replays; what is neither a history nor a run is wrong use."""
+async def test_replay_judges_each_history(site: Site, answered: str, tmp_path: Path) -> None:
+    """A history that this code would have written passes, another one fails, and the exit status says so."""
+    handle = (await Client.connect(site.address)).get_workflow_handle(answered)
+    history = (await handle.fetch_history()).to_json()
+    (tmp_path / "good.json").write_text(history)
+    (tmp_path / "bad.json").write_text(history.replace("mainspring.arm", "mainspring.leg"))
+    done = site.run("replay", str(tmp_path / "good.json"), str(tmp_path / "bad.json"), "--json", status=1)
+    good, bad = json.loads(done.stdout)
+    assert (good["ok"], bad["ok"]) == (True, False)
+    assert "mainspring.leg" in bad["failure"]
+
+
+def test_replay_refuses_what_is_no_history(site: Site, answered: str, tmp_path: Path) -> None:
+    """A run by its id replays; what is neither a history nor a run is wrong use."""
     assert [result["ok"] for result in site.json("replay", answered)] == [True]
     (tmp_path / "broken.json").write_text("{}")
     assert "not a history" in site.run("replay", str(tmp_path / "broken.json"), status=2).stderr

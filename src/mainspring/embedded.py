@@ -309,7 +309,10 @@ def _spawn(command: list[str], log: BinaryIO) -> subprocess.Popen[bytes]:
 
 
 def _ends_with(parent: int) -> Callable[[], None]:
-    """What the child does before exec: ask the kernel to end it when its parent is killed outright."""
+    """What the child does before exec: ask the kernel to end it when its parent is killed outright.
+
+    The kernel watches the thread that starts the child, so `embedded` belongs on one that outlives its block.
+    """
     libc = ctypes.CDLL(None)
     pr_set_pdeathsig = 1
 

@@ -1,4 +1,4 @@
-"""How a process of ours is asked to stop, and how it ends."""
+"""Processes of ours: where the SDK's core logs to, how they are asked to stop, and how they end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,20 @@ import signal
 import sys
 from typing import NoReturn
 
-__all__ = ["end_process", "stop_requested"]
+from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+
+__all__ = ["end_process", "log_through_python", "stop_requested"]
+
+
+def log_through_python() -> None:
+    """Send what the SDK's core logs through `logging`; by itself it writes to standard output, among data.
+
+    Contract: once a process, before the first client, worker or replayer.
+    """
+    warnings = TelemetryFilter(core_level="WARN", other_level="ERROR")
+    forwarded = LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
+    telemetry = TelemetryConfig(logging=LoggingConfig(filter=warnings, forwarding=forwarded))
+    Runtime.set_default(Runtime(telemetry=telemetry))
 
 
 def stop_requested() -> asyncio.Event:

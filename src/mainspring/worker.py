@@ -28,7 +28,7 @@ from mainspring.activities.tools import Catalog
 from mainspring.connect import connect, place
 from mainspring.errors import ConfigError, MainspringError
 from mainspring.plugin import MainspringPlugin
-from mainspring.process import end_process, stop_requested
+from mainspring.process import end_process, log_through_python, stop_requested
 from mainspring.run_errors import Unreachable
 
 __all__ = [
@@ -47,6 +47,7 @@ GRACEFUL_SECONDS = 30.0
 def main() -> NoReturn:
     """Serve until told to stop; ends the process."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_through_python()
     try:
         asyncio.run(work(None))
         status = 0

@@ -24,7 +24,7 @@ from mainspring import config as configuration
 from mainspring.cli.output import problem
 from mainspring.connect import Place, connect, place
 from mainspring.errors import ConfigError, MainspringError
-from mainspring.process import end_process
+from mainspring.process import end_process, log_through_python
 from mainspring.run_errors import RunFailed, Unreachable
 from mainspring.schemas.config import Config
 
@@ -90,6 +90,7 @@ def run_app() -> NoReturn:
     """Run the command line and end the process deliberately; the interpreter's own shutdown may crash."""
     logging.basicConfig(level=os.environ.get("MAINSPRING_LOG", "ERROR").upper(), stream=sys.stderr)
     logging.getLogger("temporalio").setLevel(logging.CRITICAL)
+    log_through_python()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what a model wrote may not fit the terminal

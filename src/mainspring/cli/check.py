@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated
@@ -73,13 +74,13 @@ async def replay(
     results: list[dict[str, object]] = []
     async for label, history in _histories(histories or [], query, limit):
         outcome = await replayer.replay_workflow(history, raise_on_replay_failure=False)
-        failure = outcome.replay_failure
+        failure = None if outcome.replay_failure is None else _said(outcome.replay_failure)
         results.append(
             {
                 "history": label,
                 "events": len(history.events),
                 "ok": failure is None,
-                "failure": None if failure is None else str(failure),
+                "failure": failure,
             }
         )
         if not as_json:
@@ -90,6 +91,12 @@ async def replay(
     failed = sum(not result["ok"] for result in results)
     note(f"{len(results)} replayed, {failed} failed")
     return EXIT_NO_ANSWER if failed else 0
+
+
+def _said(failure: Exception) -> str:
+    """What the replay found, without the debug output around it."""
+    found = re.search(r'message: "((?:[^"\\]|\\.)*)"', str(failure))
+    return found[1] if found else str(failure)
 
 
 async def _histories(
