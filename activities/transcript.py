@@ -32,6 +32,8 @@ __all__ = ["ProcessCache", "RunReader", "WorkflowReader", "split_id"]
 CHAINS_MAX = 4_000
 BYTES_MAX = 256 * 1024 * 1024
 ARMED_MAX = 1_000
+MADE_MAX = 256
+"""Results of one run that wait for its next model call: more than one reply's calls."""
 PAGE_ENTRIES = 500
 QUERY_TIMEOUT = timedelta(seconds=15)
 QUERY_PATIENCE_SECONDS = 60.0
@@ -129,7 +131,11 @@ class ProcessCache:
     def put(self, workflow_id: str, activity_id: str, made: ModelReply | ToolOutcome) -> None:
         """Remember what an activity of this process is about to return."""
         prefix, number = split_id(activity_id)
-        self._chain(workflow_id, prefix).made[number] = made
+        chain = self._chain(workflow_id, prefix)
+        chain.made[number] = made
+        if len(chain.made) > MADE_MAX:  # another process makes the model calls of this run
+            del chain.made[next(iter(chain.made))]
+        self._evict()
 
     def put_armed(self, armed: Armed) -> None:
         """Remember an arming record."""
@@ -176,6 +182,7 @@ class ProcessCache:
                     type=LEDGER_MISMATCH,
                 )
             self._bytes += chain.size - before
+            chain.made.clear()  # all that came before this request is in the ledger
             self._evict()
             return chain.ledger.entries[: wanted.length]
 
