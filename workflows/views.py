@@ -20,6 +20,7 @@ from mainspring.schemas.run import RunInput
 from mainspring.schemas.tools import ToolDeclaration
 from mainspring.workflows import budget
 from mainspring.workflows.budget import Meter
+from mainspring.workflows.events import Journal
 from mainspring.workflows.ledger import AssistantMessage, Ledger, Message, project, select
 from mainspring.workflows.messages import Inbox
 from mainspring.workflows.router import Offer
@@ -68,6 +69,7 @@ class Viewed(Protocol):
     meter: Meter
     ledger: Ledger
     inbox: Inbox
+    journal: Journal
     turns: list[TurnRecord]
     exchange: int
     offer: Offer | None
@@ -124,6 +126,7 @@ def state(run: Viewed) -> dict[str, Any]:
         "finishing": run.finishing,
         "last_text": run.last_text[-4_000:],
         "ledger": wire(run.ledger.ref),
+        "next_event": run.journal.next_seq,
         "notes": list(armed.notes) if armed else [],
     }
 

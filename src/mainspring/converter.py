@@ -102,7 +102,7 @@ class MainspringFailureConverter(DefaultFailureConverter):
 def _without_details(failure: temporalio.api.failure.v1.Failure) -> None:
     failure.ClearField("encoded_attributes")
     for kind in ("application_failure_info", "canceled_failure_info"):
-        if failure.HasField(kind):  # type: ignore[arg-type]
+        if failure.HasField(kind):
             getattr(failure, kind).ClearField("details")
     for kind in ("timeout_failure_info", "reset_workflow_failure_info"):
         if failure.HasField(kind):  # type: ignore[arg-type]

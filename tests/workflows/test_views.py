@@ -17,6 +17,7 @@ from mainspring.schemas.run import RunInput
 from mainspring.schemas.tools import BlobRef, ParsedCall, ToolDeclaration, ToolDefinition, ToolOutcome
 from mainspring.workflows import views
 from mainspring.workflows.budget import Meter
+from mainspring.workflows.events import Journal
 from mainspring.workflows.ledger import Ledger, observation_entry, reply_entry, user_entry
 from mainspring.workflows.messages import FollowUp, Inbox, Steer
 from mainspring.workflows.router import Offer, route
@@ -37,6 +38,7 @@ class _Run:
     meter: Meter = dataclasses.field(default_factory=Meter)
     ledger: Ledger = dataclasses.field(default_factory=Ledger)
     inbox: Inbox = dataclasses.field(default_factory=Inbox)
+    journal: Journal = dataclasses.field(default_factory=Journal)
     turns: list[TurnRecord] = dataclasses.field(default_factory=list)
     exchange: int = 0
     offer: Offer | None = None

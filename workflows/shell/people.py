@@ -101,6 +101,8 @@ class People(RunRecord):
         """The message, or why it cannot be taken now."""
         if self.outcome is not None:
             return Rejected(f"the run has ended ({self.outcome})")
+        if isinstance(message, Extend) and self.armed is None:
+            return Rejected("the run is not armed yet: it has no budget to extend; try again in a moment")
         queued = isinstance(message, Steer | FollowUp)
         if isinstance(message, Extend) and self.armed is None:
             return Rejected("extend_budget: the run has no budget before it is armed; repeat it in a moment")
