@@ -105,6 +105,7 @@ class Services:
 
 def _name(function: Callable[..., Any]) -> str | None:
     """An activity's name; None when it is dynamic."""
-    definition: Any = activity._Definition.must_from_callable(function)
+    # The SDK has no public way to ask.
+    definition: Any = activity._Definition.must_from_callable(function)  # pyright: ignore[reportPrivateUsage]
     name: str | None = definition.name
     return name

@@ -42,7 +42,7 @@ class Case:
     plugin: MainspringPlugin
     task_queue: str
     folder: Path
-    started: list[str] = field(default_factory=list)
+    started: list[str] = field(default_factory=list[str])
 
     async def start(self, prompt: str = "go", **options: Any) -> Run[Any]:
         """Start a run of the agent; `options` are those of `start_run`."""
