@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import ReplayerConfig, WorkerConfig
@@ -130,7 +130,7 @@ class MainspringPlugin(SimplePlugin):
         for name, usual in _USUAL_THROTTLE.items():
             if config.get(name) in (None, usual):
                 config[name] = HEARTBEAT_THROTTLE  # type: ignore[literal-required]
-        theirs = cast("Sequence[Callable[..., Any]]", config.get("activities") or ())
+        theirs: Any = config.get("activities") or ()
         config["activities"] = self.services.beside(theirs)
         if self.sandbox:
             config["unsandboxed_workflow_runner"] = sandbox()
