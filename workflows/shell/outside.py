@@ -37,7 +37,7 @@ with workflow.unsafe.imports_passed_through():
     from mainspring.workflows import budget, events, views
     from mainspring.workflows.dispatch import Run, attempts, summary
     from mainspring.workflows.router import Offer
-    from mainspring.workflows.values import clip, safe_value
+    from mainspring.workflows.values import PREVIEW_BYTES, clip, preview, render, safe_value
 
 __all__ = ["RunShell"]
 
@@ -273,16 +273,16 @@ class RunShell(People):
             return failed_call(run, failure, ms)
         result = handle.result()
         if run.tool.source == "activity":
-            outcome = self._foreign(result)
+            outcome = self._foreign(run, result)
             return CallOutcome(outcome, "error" if outcome.is_error else "ok", ms)
         try:
             outcome = unwire(ToolOutcome, result)
         except ValidationError:  # the worker has an activity of its own under the tool's name
-            return CallOutcome(ToolOutcome(content=safe_value(result, depth=self.limits.depth)), "ok", ms)
+            return CallOutcome(self._bounded(run, result), "ok", ms)
         number = int(run.call.id.rpartition("-")[2])
         return CallOutcome(outcome, "error" if outcome.is_error else "ok", ms, number)
 
-    def _foreign(self, result: RawValue | None) -> ToolOutcome:
+    def _foreign(self, run: Run, result: RawValue | None) -> ToolOutcome:
         """The outcome of an activity of anybody's. It is decoded here, since it may be unreadable."""
         try:
             value = None if result is None else workflow.payload_converter().from_payload(result.payload)
@@ -291,7 +291,16 @@ class RunShell(People):
                 f"It ended, and its result cannot be read here ({type(error.__cause__ or error).__name__})."
             )
             return ToolOutcome(content=told, is_error=True)
-        return ToolOutcome(content=safe_value(value, depth=self.limits.depth))
+        return self._bounded(run, value)
+
+    def _bounded(self, run: Run, value: object) -> ToolOutcome:
+        """A result that no activity of ours has made safe, nor cut to its bound."""
+        content = safe_value(value, depth=self.limits.depth)
+        text = render(content)
+        bound = run.tool.spill_bytes or self.limits.spill_bytes
+        if len(text.encode("utf-8", "replace")) > bound:
+            content = preview(text, limit=min(bound, PREVIEW_BYTES))
+        return ToolOutcome(content=content)
 
 
 def _unavailable(error: ActivityError) -> BaseException:
