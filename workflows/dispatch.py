@@ -16,13 +16,25 @@ from mainspring.schemas.tools import ParsedCall, ToolDeclaration
 from mainspring.workflows.intrinsics import DONE
 from mainspring.workflows.values import clip, render
 
-__all__ = ["Attempts", "Batch", "Refused", "Run", "attempts", "check_calls", "summary", "waves"]
+__all__ = [
+    "SECONDS_MIN",
+    "Attempts",
+    "Batch",
+    "Refused",
+    "Run",
+    "attempts",
+    "check_calls",
+    "summary",
+    "waves",
+]
 
 WAVE_BYTES = 1_500_000
 """Of inputs in one workflow task: the server terminates a run that sends 4 MB in one."""
 READ_ATTEMPTS = 4
 HEARTBEAT_SECONDS = 15.0
 RETRY_PAUSE_SECONDS = 30.0
+SECONDS_MIN = 0.001
+"""Of any bound on an activity: the server takes a shorter one for none at all, and refuses it for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +170,11 @@ def attempts(tool: ToolDeclaration, wall_left: float | None) -> Attempts:
     most = tool.attempts or (READ_ATTEMPTS if repeatable else 1)
     ours = tool.source in ("builtin", "python", "mcp")
     heartbeat = tool.heartbeat if tool.heartbeat is not None else (HEARTBEAT_SECONDS if ours else None)
-    whole = tool.timeout * most + RETRY_PAUSE_SECONDS * (most - 1)
+    timeout = max(SECONDS_MIN, tool.timeout)
+    whole = timeout * most + RETRY_PAUSE_SECONDS * (most - 1)
     if wall_left is not None:
-        whole = min(whole, max(wall_left, 0.001))
-    return Attempts(most, min(tool.timeout, whole), whole, heartbeat)
+        whole = min(whole, max(SECONDS_MIN, wall_left))
+    return Attempts(most, min(timeout, whole), whole, heartbeat)
 
 
 def summary(turn: int, call: EntryCall) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ from temporalio.exceptions import ApplicationError
 from mainspring.client import Refused, RunFailed
 from mainspring.embedded import Server
 from mainspring.testing import Case, activities_of, events_named, serving
+from mainspring.tools import tool
 from support.history import assert_sound, bought_nothing
 from support.tools import observe
 
@@ -290,3 +292,41 @@ async def test_client_refuses_before_it_sends_what_it_can_know(case: Case) -> No
         await case.start(" ")
     with pytest.raises(Refused, match="modle"):
         await case.start(overrides={"modle": "x"})
+
+
+INSTANT = 1e-9
+"""Seconds; to a server it is no time at all."""
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"limits": {"model_timeout": INSTANT}},
+        {"limits": {"cancel_grace": INSTANT}},
+        {"limits": {"model_timeout": 3e8}},
+        {"budgets": {"wall": INSTANT}},
+        {"budgets": {"wall": 3e8}},
+    ],
+    ids=str,
+)
+async def test_bound_of_no_time_or_of_ages_ends_typed(case: Case, overrides: dict[str, Any]) -> None:
+    """A duration that is allowed never makes a command that the server refuses for ever."""
+    run = await begin(case, asking(overrides=overrides))
+    with suppress(WorkflowFailureError):
+        await asyncio.wait_for(case.handle(run).result(), PATIENCE)
+    outcome = (await case.handle(run).query("state"))["outcome"]
+    assert outcome in ("completed", "refused", "budget")
+    assert_sound(await case.history(run))
+
+
+async def test_tool_of_no_time_is_an_observation(server: Server) -> None:
+    """A tool that declares next to no time is in time or times out; the run goes on."""
+    hasty = tool(effects="read", name="hasty", timeout=INSTANT, heartbeat=INSTANT, attempts=2)(
+        observe.function
+    )
+    async with serving(
+        server.address, replies=[{"calls": [{"tool": "hasty"}]}, {"text": "ok"}], tools=[hasty]
+    ) as one:
+        run = await one.start()
+        assert (await asyncio.wait_for(run.result(), PATIENCE)).answer == "ok"
+        assert_sound(await one.history(run))

@@ -35,7 +35,7 @@ with workflow.unsafe.imports_passed_through():
     from mainspring.schemas.run import RunInput
     from mainspring.schemas.tools import ToolDeclaration, ToolOutcome
     from mainspring.workflows import budget, events, views
-    from mainspring.workflows.dispatch import Run, attempts, summary
+    from mainspring.workflows.dispatch import SECONDS_MIN, Run, attempts, summary
     from mainspring.workflows.router import Offer
     from mainspring.workflows.values import PREVIEW_BYTES, clip, preview, render, safe_value
 
@@ -175,7 +175,8 @@ class RunShell(People):
         )
         model = armed.models[self.model_index]
         wall_left = self._wall_left()
-        longest = min(self.limits.model_timeout, wall_left or self.limits.model_timeout)
+        longest = max(SECONDS_MIN, self.limits.model_timeout)
+        longest = longest if wall_left is None else min(longest, wall_left)
         handle = workflow.start_activity(
             "mainspring.call_model",
             wire(request),
