@@ -10,7 +10,7 @@ serves names that nobody else does with a dynamic activity, and wraps one that t
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -130,8 +130,9 @@ class MainspringPlugin(SimplePlugin):
         for name, usual in _USUAL_THROTTLE.items():
             if config.get(name) in (None, usual):
                 config[name] = HEARTBEAT_THROTTLE  # type: ignore[literal-required]
-        theirs: Any = config.get("activities") or ()
-        config["activities"] = self.services.beside(theirs)
+        # The SDK leaves these callables bare.
+        theirs = config.get("activities") or ()  # pyright: ignore[reportUnknownVariableType]
+        config["activities"] = self.services.beside(theirs)  # pyright: ignore[reportUnknownArgumentType]
         if self.sandbox:
             config["unsandboxed_workflow_runner"] = sandbox()
         return config
