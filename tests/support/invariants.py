@@ -146,7 +146,8 @@ def check_transcript(entries: Sequence[Mapping[str, Any]], *, ended: bool = True
     for earlier, later in pairwise(ledger.entries):
         assert (earlier.exchange, earlier.turn) <= (later.exchange, later.turn), (earlier, later)
     if entries:
-        assert (entries[0]["kind"], entries[0]["meta"]["source"]) == ("user", "prompt")
+        first = ledger.entries[0]
+        assert (first.kind, first.meta.get("source")) == ("user", "prompt"), first
     ids = [call.id for entry in ledger.entries for call in entry.calls]
     assert len(set(ids)) == len(ids), "two calls have one id"
     _check_observations(iter(ledger.entries), ended)
