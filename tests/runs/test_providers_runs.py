@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from llmock.pytest_plugin import LLMock
+from llmock.testing import LLMockServer
 
 from mainspring.client import RunFailed
 from mainspring.embedded import Server
@@ -71,28 +73,38 @@ def calls(stub: Stub, *made: tuple[str | None, str, str]) -> bytes:
 # -- faults --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", DIALECTS)
-async def test_run_survives_every_fault_of_a_stream(
-    server: Server, llmock: Any, monkeypatch: pytest.MonkeyPatch, model: str
+WHOLE = "Whole and sound, to the very last word."
+
+
+async def survives(server: Server, model: str, provider: str) -> None:
+    """Run an agent through every fault of one provider."""
+    with LLMockServer() as served:
+        llmock = LLMock(served)
+        llmock.call_tool("observe", {"i": 1}).reply(WHOLE)
+        llmock.fail(500, times=1).rate_limit(times=1, retry_after=0.3)
+        spec = {"model": model, "base_url": llmock.base_url(provider), "api_key": "env:MOCK_KEY"}
+        given: dict[str, Any] = {"agent": {"model": "real"}, "config": {"models": {"real": spec}}}
+        async with serving(server.address, tools=[observe], **given) as case:
+            run = await case.start("Look.")
+            assert (await asyncio.wait_for(run.result(), PATIENCE)).answer == WHOLE
+            await asyncio.to_thread(llmock.assert_resilient, strict=True)
+            for fault in ("truncate", "disconnect", "corrupt"):
+                llmock.reset().reply(WHOLE)
+                getattr(llmock, fault)(after_chunks=1, times=1)
+                llmock.reply(WHOLE)
+                result = await asyncio.wait_for(case.run("Again."), PATIENCE)
+                assert result.answer == WHOLE, (model, fault)
+                # The end of a garbled stream may come after its retry began, which a strict verdict minds.
+                await asyncio.to_thread(llmock.assert_resilient, strict=fault != "corrupt")
+            assert_sound(await case.history(run))
+
+
+async def test_runs_survive_every_fault_of_a_stream_in_three_dialects(
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stream cut short, dropped and garbled, and a 500, in a run of two turns: answered, verdict passed."""
+    """Streams cut short, dropped and garbled, a 429 and a 500: whole answers, and every verdict passes."""
     monkeypatch.setenv("MOCK_KEY", "sk-mock")
-    llmock.call_tool("observe", {"i": 1}).reply("Seen and done, as was asked of me.")
-    llmock.fail(500, times=1).rate_limit(times=1, retry_after=0.3)
-    spec = {"model": model, "base_url": llmock.base_url(DIALECTS[model]), "api_key": "env:MOCK_KEY"}
-    given: dict[str, Any] = {"agent": {"model": "real"}, "config": {"models": {"real": spec}}}
-    async with serving(server.address, tools=[observe], **given) as case:
-        run = await case.start("Look.")
-        assert (await asyncio.wait_for(run.result(), PATIENCE)).answer == "Seen and done, as was asked of me."
-        for fault in ("truncate", "disconnect", "corrupt"):
-            llmock.reset().reply("Whole and sound, to the very last word.")
-            getattr(llmock, fault)(after_chunks=1, times=1)
-            llmock.reply("Whole and sound, to the very last word.")
-            result = await asyncio.wait_for(case.run("Again."), PATIENCE)
-            assert result.answer == "Whole and sound, to the very last word.", fault
-            # A garbled stream may end on the server after its retry has begun, which a strict verdict minds.
-            llmock.assert_resilient(strict=fault != "corrupt")
-        assert_sound(await case.history(run))
+    await asyncio.gather(*(survives(server, model, provider) for model, provider in DIALECTS.items()))
 
 
 @pytest.mark.parametrize(("status", "asked"), [(401, 1), (503, 2)])
