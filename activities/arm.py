@@ -22,7 +22,7 @@ from temporalio.exceptions import ApplicationError
 from mainspring.activities.arm_catalog import Sized, in_pages, sized, without_strays
 from mainspring.activities.arm_checks import attachment_faults, secret_faults
 from mainspring.activities.arm_models import resolve_models
-from mainspring.activities.attributes import registered
+from mainspring.activities.attributes import ATTRIBUTES, registered
 from mainspring.activities.tools import Catalog
 from mainspring.activities.transcript import ProcessCache
 from mainspring.schemas.activities import Armed, ArmRequest, CatalogPage
@@ -210,12 +210,17 @@ class ArmActivity:
         if len(head) > RECORD_BYTES_MAX:
             allowed = f"with its models it takes {len(head)} bytes; at most {RECORD_BYTES_MAX} are recorded"
             raise invalid_input([Refused("agent", name, allowed)])
+        attributes = await registered()
+        missing = [attribute for attribute in ATTRIBUTES if attribute not in attributes]
+        if missing:
+            told = f"the server has no search attribute {', '.join(missing)}: runs cannot be found by it"
+            notes = [*notes, told]
         armed = Armed(
             agent=name,
             spec=spec,
             models=models,
             digest=blake2b(b"%d:%b%b" % (len(head), head, catalog), digest_size=8).hexdigest(),
-            search_attributes=await registered(),
+            search_attributes=attributes,
             notes=tuple(clip(note, NOTE_MAX) for note in notes[:NOTES_MAX]),
         )
         if len(catalog) <= CATALOG_BYTES_MAX and len(head) + len(catalog) <= RECORD_BYTES_MAX:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol
 
+from pydantic import BaseModel
 from temporalio.client import Client, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
@@ -106,35 +107,46 @@ class WorkflowReader:
 
 @dataclass(slots=True)
 class _Chain:
-    """What this process holds of one run: a prefix of its ledger, and results not yet part of it."""
+    """What this process holds of one run: a prefix of its ledger, and results not yet part of it.
+
+    Args:
+        made: Results by the number of their activity, each with its size.
+        size: Bytes of all of it, about.
+        users: Requests being assembled from it: while there are any it is not evicted.
+    """
 
     ledger: Ledger = field(default_factory=Ledger)
-    made: dict[int, ModelReply | ToolOutcome] = field(default_factory=dict)
+    made: dict[int, tuple[ModelReply | ToolOutcome, int]] = field(default_factory=dict)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     size: int = 0
+    users: int = 0
 
 
 class ProcessCache:
     """Ledgers and arming records of the runs that this process works on; bounded, least recently used go.
 
-    Losing any of it costs a query and nothing else. `queries` counts them, for tests and benchmarks.
+    Losing any of it costs a query and nothing else. `queries` counts them, for tests and benchmarks; `size`
+    is what it holds, in bytes, about.
     """
 
     def __init__(self, *, bytes_max: int = BYTES_MAX, chains_max: int = CHAINS_MAX) -> None:
         self._chains: OrderedDict[tuple[str, str], _Chain] = OrderedDict()
         self._armed: OrderedDict[str, Armed] = OrderedDict()
-        self._bytes = 0
         self._bytes_max = bytes_max
         self._chains_max = chains_max
+        self.size = 0
         self.queries = 0
 
     def put(self, workflow_id: str, activity_id: str, made: ModelReply | ToolOutcome) -> None:
         """Remember what an activity of this process is about to return."""
         prefix, number = split_id(activity_id)
         chain = self._chain(workflow_id, prefix)
-        chain.made[number] = made
+        self._forget(chain, number)
+        size = _weight(made)
+        chain.made[number] = (made, size)
+        self._grow(chain, size)
         if len(chain.made) > MADE_MAX:  # another process makes the model calls of this run
-            del chain.made[next(iter(chain.made))]
+            self._forget(chain, next(iter(chain.made)))
         self._evict()
 
     def put_armed(self, armed: Armed) -> None:
@@ -166,25 +178,32 @@ class ProcessCache:
         Raises: ApplicationError(LEDGER_MISMATCH), retryable, when it cannot be assembled to its digest.
         """
         chain = self._chain(workflow_id, prefix)
-        wanted = request.ledger
-        async with chain.lock:
-            before = chain.size
-            self._extend(chain, prefix, request)
-            if not self._holds(chain, request):
-                await self._fetch(chain, wanted.length, reader)
-            if not self._holds(chain, request):
-                chain.ledger = Ledger()
-                chain.size = 0
-                await self._fetch(chain, wanted.length, reader)
-            if not self._holds(chain, request):
-                raise ApplicationError(
-                    f"{wanted.length} entries assembled to another digest than {wanted.digest}",
-                    type=LEDGER_MISMATCH,
-                )
-            self._bytes += chain.size - before
-            chain.made.clear()  # all that came before this request is in the ledger
+        chain.users += 1
+        try:
+            async with chain.lock:
+                await self._assemble(chain, prefix, request, reader)
+                return chain.ledger.entries[: request.ledger.length]
+        finally:
+            chain.users -= 1
             self._evict()
-            return chain.ledger.entries[: wanted.length]
+
+    async def _assemble(self, chain: _Chain, prefix: str, request: ModelRequest, reader: RunReader) -> None:
+        wanted = request.ledger
+        self._extend(chain, prefix, request)
+        if not self._holds(chain, request):
+            await self._fetch(chain, wanted.length, reader)
+        if not self._holds(chain, request):
+            self._grow(chain, -chain.size)
+            chain.ledger = Ledger()
+            chain.made.clear()
+            await self._fetch(chain, wanted.length, reader)
+        if not self._holds(chain, request):
+            raise ApplicationError(
+                f"{wanted.length} entries assembled to another digest than {wanted.digest}",
+                type=LEDGER_MISMATCH,
+            )
+        for number in list(chain.made):  # all that came before this request is in the ledger
+            self._forget(chain, number)
 
     def _holds(self, chain: _Chain, request: ModelRequest) -> bool:
         wanted = request.ledger
@@ -203,7 +222,7 @@ class ProcessCache:
     def _built(self, chain: _Chain, prefix: str, new: NewEntry, request: ModelRequest) -> Entry | None:
         if new.n is None:
             return None
-        made = chain.made.pop(new.n, None)
+        made = self._forget(chain, new.n)
         if made is None:
             return None
         exchange = request.exchange if new.exchange is None else new.exchange
@@ -229,7 +248,16 @@ class ProcessCache:
 
     def _append(self, chain: _Chain, entry: Entry) -> None:
         chain.ledger.append(entry)
-        chain.size += 400 + 6 * entry.tokens_estimate
+        self._grow(chain, _weight(entry))
+
+    def _forget(self, chain: _Chain, number: int) -> ModelReply | ToolOutcome | None:
+        made, size = chain.made.pop(number, (None, 0))
+        self._grow(chain, -size)
+        return made
+
+    def _grow(self, chain: _Chain, by: int) -> None:
+        chain.size += by
+        self.size += by
 
     def _chain(self, workflow_id: str, prefix: str) -> _Chain:
         key = (workflow_id, prefix)
@@ -240,15 +268,16 @@ class ProcessCache:
         return chain
 
     def _evict(self) -> None:
-        while len(self._chains) > 1 and (
-            len(self._chains) > self._chains_max or self._bytes > self._bytes_max
-        ):
-            key, oldest = next(iter(self._chains.items()))
-            if oldest.lock.locked():
-                self._chains.move_to_end(key)
+        for key in list(self._chains):
+            if len(self._chains) <= self._chains_max and self.size <= self._bytes_max:
                 return
-            del self._chains[key]
-            self._bytes -= oldest.size
+            if not self._chains[key].users:
+                self.size -= self._chains.pop(key).size
+
+
+def _weight(held: BaseModel) -> int:
+    """Bytes that a value takes, about: those of its JSON and some for the objects."""
+    return 400 + len(held.model_dump_json(exclude_defaults=True))
 
 
 def _tool_of(ledger: Ledger, call_id: str) -> str | None:

@@ -94,11 +94,12 @@ class LimitSpec(Closed):
 
     parallel_calls: int = Field(default=8, ge=1, le=64)
     batch_calls: int = Field(default=64, ge=1, le=128)
-    spill_bytes: int = Field(default=16_384, ge=512, le=1_000_000)
+    spill_bytes: int = Field(default=16_384, ge=512, le=500_000)
     argument_bytes: int = Field(default=262_144, ge=256, le=1_000_000)
     message_bytes: int = Field(default=1_000_000, ge=1_000, le=1_000_000)
     depth: int = Field(default=64, ge=4, le=64)
     queued_messages: int = Field(default=1_000, ge=1, le=10_000)
+    queued_bytes: int = Field(default=4_000_000, ge=1_000, le=16_000_000)
     events_kept: int = Field(default=20_000, ge=100)
     schema_repairs: int = Field(default=2, ge=0, le=10)
     model_attempts: int = Field(default=4, ge=1, le=20)

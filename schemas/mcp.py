@@ -34,7 +34,7 @@ class DeclarationPatch(Closed):
     heartbeat: Duration | None = Field(default=None, gt=0)
     attempts: int | None = Field(default=None, ge=1, le=20)
     retry_safe: bool | None = None
-    spill_bytes: int | None = Field(default=None, ge=512, le=1_000_000)
+    spill_bytes: int | None = Field(default=None, ge=512, le=500_000)
     description: str | None = None
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from mainspring.schemas.base import Closed, Duration, JsonValue
 
@@ -26,6 +26,9 @@ __all__ = [
 ToolSource = Literal["builtin", "python", "activity", "mcp", "intrinsic"]
 """Where a call goes. `activity` is a foreign one: its result is any JSON, not a `ToolOutcome`; `intrinsic` is
 served by the loop itself and never dispatched."""
+
+NAME_BYTES_MAX = 1_000
+"""Of an activity's type and a task queue's name: a longer one fails a workflow task for ever."""
 
 Effects = Literal["none", "read", "write", "external"]
 
@@ -68,7 +71,15 @@ class ToolDeclaration(Closed):
     attempts: int | None = Field(default=None, ge=1, le=20)
     local: bool = False
     retry_safe: bool = False
-    spill_bytes: int | None = Field(default=None, ge=512, le=1_000_000)
+    spill_bytes: int | None = Field(default=None, ge=512, le=500_000)
+
+    @field_validator("name", "activity", "task_queue")
+    @classmethod
+    def _short(cls, value: str | None) -> str | None:
+        size = len((value or "").encode("utf-8", "surrogatepass"))
+        if size > NAME_BYTES_MAX:
+            raise ValueError(f"it has {size} bytes; the server takes at most {NAME_BYTES_MAX}")
+        return value
 
 
 def _any_object() -> dict[str, JsonValue]:

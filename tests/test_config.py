@@ -409,3 +409,15 @@ def test_example_is_read() -> None:
     config = load(path)
     assert set(config.models) == {"default", "scripted"}
     jsonschema.Draft202012Validator(json_schema()).validate(_plain(path.read_text()))
+
+
+@pytest.mark.parametrize("field", ["activity: X", "task_queue: q"])
+def test_names_that_the_server_refuses_are_refused_here(tmp_path: Path, field: str) -> None:
+    """An activity type or task queue above 1,000 bytes would fail a workflow task for ever."""
+    key, _, _ = field.partition(":")
+    entry = {"name": "pay", "activity": "Pay", "task_queue": "payments", key: "漢" * 400}
+    (tmp_path / "mainspring.yaml").write_text(
+        json.dumps({"tools": {"activities": [entry]}}), encoding="utf-8"
+    )
+    with pytest.raises(ConfigError, match="1000"):
+        load(tmp_path / "mainspring.yaml")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 
 from mainspring.workflows.shell.failures import CallOutcome, ModelGone, Withdrawn
 from mainspring.workflows.shell.outside import RunShell
@@ -63,10 +63,11 @@ class AgentRun(RunShell):
         self.start_clock()
         try:
             ending = await self._run(args)
-        except (asyncio.CancelledError, ActivityError) as error:
+        except (asyncio.CancelledError, FailureError) as error:
             if is_cancelled_exception(error):
                 self._finish(Ending("cancelled", message="the run was cancelled"))
-            raise
+                raise
+            ending = Ending("refused", message=f"the run failed: {error}")
         result = self._finish(ending)
         if not ending.answered:
             raise ApplicationError(sentence(ending), result, type=ending.outcome, non_retryable=True)
@@ -84,7 +85,6 @@ class AgentRun(RunShell):
         said: Said | None = Said(0, FollowUp(safe_text(request.prompt), request.attachments))
         while said is not None:
             ending = await self._exchange(said)
-            self.exchange_closed(ending)
             self._answered = ending if ending.answered else self._answered
             said = await self._next_directive(request, ending)
         return ending if request.lifetime == "single" else self._answered or ending
@@ -131,31 +131,32 @@ class AgentRun(RunShell):
 
     async def _exchange(self, said: Said) -> Ending:
         """Work on one directive until it is answered, or cannot be."""
-        if self.exchange:  # an interruption while the run was armed is meant for the first
-            self.stop = None
-            await self._refresh()
         self.model_index = 0
         self._cut_replies = 0
         self.redos.clear()
         self.exchange_opened(said)
-        while True:
+        ending: Ending | None = None
+        while ending is None:
             ending = await self._turn()
-            if ending is not None:
-                return ending
+        if ending.outcome == "interrupted":
+            self.control("interrupted", "A person interrupted this exchange before it was answered.")
+        self.exchange_closed(ending)
+        return ending
 
     async def _next_directive(self, request: RunInput, ending: Ending) -> Said | None:
         """The message that the next exchange works on; None when the run is over."""
         self.raise_if_cancelled()
         if ending.outcome == "security" or self._history_full():
             return None
-        if request.lifetime == "single":
-            goes_on = ending.answered or ending.outcome == "interrupted"
-            return self.inbox.next_directive() if goes_on else None
-        await self.wait_for_person(
-            "follow_up",
-            lambda: bool(self.inbox.waiting) or self.finishing,
-            timeout=request.idle_timeout or self.limits.idle_timeout,
-        )
+        if request.lifetime == "conversation":
+            await self.wait_for_person(
+                "follow_up",
+                lambda: bool(self.inbox.waiting) or self.finishing or self._history_full(),
+                timeout=request.idle_timeout or self.limits.idle_timeout,
+            )
+        elif not (ending.answered or ending.outcome == "interrupted"):
+            return None
+        self.stop = None  # what interrupted before was meant for the exchange that has ended
         if self.inbox.waiting:
             await self._refresh()
         self.raise_if_cancelled()
@@ -202,8 +203,8 @@ class AgentRun(RunShell):
         """Steering enters the ledger after the observations, before the next model call; redos start anew."""
         if self.stop == "steer":
             self.stop = None
-        while self.inbox.steering:
-            self.steered(self.inbox.steering.popleft())
+        while (said := self.inbox.next_steering()) is not None:
+            self.steered(said)
             self.redos.clear()
 
     async def _exhausted(self, calls: int = 0) -> Ending | None:
@@ -231,7 +232,6 @@ class AgentRun(RunShell):
         self.interrupted(calls)
         if self.stop == "steer":
             return None
-        self.control("interrupted", "A person interrupted this exchange before it was answered.")
         return Ending("interrupted", message="a person interrupted the exchange")
 
     def _without_model(self, gone: ModelGone) -> Ending:
@@ -390,6 +390,8 @@ class AgentRun(RunShell):
         if not self.journal.next_seq:
             agent = agent_name(self.input) if self.input else "?"
             self.emit_first(events.RunStarted(agent=agent))
+        if self.exchange_open:
+            self.exchange_closed(ending)
         self.tick()
         unanswered = tuple(said.message.text for said in (*self.inbox.steering, *self.inbox.follow_ups))
         self.finished(ending, len(unanswered))

@@ -35,6 +35,7 @@ __all__ = [
     "Said",
     "Steer",
     "decode",
+    "size_of",
 ]
 
 ATTACHED_BYTES_MAX = 524_288
@@ -204,6 +205,7 @@ class Inbox:
     steering: deque[Said] = field(default_factory=deque)
     follow_ups: deque[Said] = field(default_factory=deque)
     numbered: int = 0
+    bytes: int = 0
 
     @property
     def waiting(self) -> int:
@@ -213,13 +215,28 @@ class Inbox:
     def put(self, message: Steer | FollowUp) -> int:
         """Queue a message; its number counts from 1."""
         self.numbered += 1
+        self.bytes += size_of(message)
         queue = self.steering if isinstance(message, Steer) else self.follow_ups
         queue.append(Said(self.numbered, message))
         return self.numbered
 
+    def next_steering(self) -> Said | None:
+        """The oldest steering message."""
+        return self._taken(self.steering)
+
     def next_directive(self) -> Said | None:
         """What the next exchange works on: steering that found no exchange, then the oldest follow-up."""
-        for queue in (self.steering, self.follow_ups):
-            if queue:
-                return queue.popleft()
-        return None
+        return self._taken(self.steering) or self._taken(self.follow_ups)
+
+    def _taken(self, queue: deque[Said]) -> Said | None:
+        if not queue:
+            return None
+        said = queue.popleft()
+        self.bytes -= size_of(said.message)
+        return said
+
+
+def size_of(message: Steer | FollowUp) -> int:
+    """Bytes of a message with what is attached inline."""
+    attached = sum(len(item.data or "") for item in message.attachments)
+    return len(message.text.encode("utf-8", "replace")) + attached

@@ -19,6 +19,8 @@ PARTIAL_BYTES = 16_384
 RESULT_BYTES = 1_500_000
 """Of answer and output together: a result above 2 MB could not be stored at all."""
 MESSAGE_CHARACTERS = 1_000
+UNANSWERED_BYTES = 200_000
+UNANSWERED_EACH_BYTES = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ def result_of(
         spend=spend,
         exchanges=exchanges,
         answer_blob=ending.answer_blob,
-        unanswered=tuple(clip(text, 200) for text in unanswered[:50]),
+        unanswered=_told(unanswered),
     )
 
 
@@ -72,6 +74,19 @@ def _fitting(ending: Ending) -> Ending:
     if output <= RESULT_BYTES:
         return ending
     return replace(ending, output=None, message="the output is too large for a result; the transcript has it")
+
+
+def _told(unanswered: tuple[str, ...]) -> tuple[str, ...]:
+    """As many of the undelivered messages as fit, the oldest first."""
+    told: list[str] = []
+    left = UNANSWERED_BYTES
+    for text in unanswered:
+        shown = preview(text, limit=UNANSWERED_EACH_BYTES)
+        left -= len(shown.encode("utf-8", "replace"))
+        if left < 0:
+            break
+        told.append(shown)
+    return tuple(told)
 
 
 def _size(value: JsonValue) -> int:

@@ -9,6 +9,7 @@ serves names that nobody else does with a dynamic activity, and wraps one that t
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -16,12 +17,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from temporalio.client import Client
+from temporalio.contrib.pydantic import PydanticPayloadConverter
+from temporalio.converter import DefaultPayloadConverter
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import ReplayerConfig, WorkerConfig
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from mainspring.config import load
 from mainspring.converter import data_converter
+from mainspring.errors import MainspringError
 from mainspring.schemas.config import Config
 from mainspring.workflows.agent_run import AgentRun
 
@@ -127,6 +132,7 @@ class MainspringPlugin(SimplePlugin):
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Add workflows and activities to the worker."""
         config = super().configure_worker(config)
+        _check_client(config["client"])
         for name, usual in _USUAL_THROTTLE.items():
             if config.get(name) in (None, usual):
                 config[name] = HEARTBEAT_THROTTLE  # type: ignore[literal-required]
@@ -152,9 +158,21 @@ class MainspringPlugin(SimplePlugin):
         finally:
             self._running -= 1
             if not self._running:  # the last of this plugin's workers
-                self._services = None
-                for services in self._made:
-                    await services.close()
+                made, self._made, self._services = self._made, [], None
+                await asyncio.gather(*(services.close() for services in made))
+
+
+def _check_client(client: Client) -> None:
+    """A worker whose client reads payloads as it always did would park a run at the first bad one.
+
+    Raises: MainspringError.
+    """
+    given = client.data_converter.payload_converter_class
+    if given in (DefaultPayloadConverter, PydanticPayloadConverter):
+        raise MainspringError(
+            "the worker has the Mainspring plugin and its client has not; "
+            "give it to the client, Client.connect(…, plugins=[plugin]): its workers have it then too"
+        )
 
 
 def sandbox() -> SandboxedWorkflowRunner:

@@ -9,7 +9,8 @@ import pytest
 
 from mainspring.client import RunFailed
 from mainspring.embedded import Server
-from mainspring.testing import activities_of, events_named, serving
+from mainspring.testing import activities_of, events_named
+from support.invariants import serving
 from support.tools import EFFECTS, nap, observe, write
 
 LOOK = {

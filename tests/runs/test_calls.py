@@ -6,11 +6,15 @@ import time
 from typing import Any
 
 import pytest
+from temporalio import activity
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
 
 from mainspring.client import RunFailed
 from mainspring.embedded import Server
-from mainspring.testing import Case, activities_of, events_named, serving
+from mainspring.testing import Case, activities_of, events_named
 from mainspring.tools import tool
+from support.invariants import serving
 from support.tools import EFFECTS, broken, nap, observe, slow, vault, write
 
 
@@ -145,3 +149,19 @@ async def test_batch_beyond_its_bound_answers_every_call(server: Server) -> None
         done = events_named(await case.events(run), "ToolCompleted")
     assert ran.count(("observe", "completed")) == 64
     assert len(done) == 128
+
+
+async def test_result_that_cannot_be_read_is_an_observation(server: Server) -> None:
+    """A user's activity under a tool's name may return what nobody can decode; the run goes on."""
+
+    @activity.defn(name="observe")
+    async def unreadable(_: dict[str, int]) -> RawValue:
+        return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=b"[" * 300))
+
+    replies = [{"calls": [{"tool": "observe"}]}, {"text": "ok"}]
+    async with serving(server.address, replies=replies, tools=[observe], activities=[unreadable]) as case:
+        run = await case.start()
+        assert (await run.result()).answer == "ok"
+        seen = await observations(case, run)
+    assert seen[0]["is_error"]
+    assert "cannot be read" in seen[0]["content"]

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
@@ -15,6 +16,7 @@ from mainspring.embedded import Server
 from mainspring.testing import Case, events_named, serving
 from support.history import assert_sound
 from support.tools import nap
+from support.waiting import until
 
 PATIENCE = 40
 SLOW_TO_ARM: dict[str, Any] = {
@@ -23,15 +25,9 @@ SLOW_TO_ARM: dict[str, Any] = {
 }
 """A run that is still being armed for a second and a half."""
 
-
-async def until(run: Any, **wanted: Any) -> dict[str, Any]:
-    """The run's state once it is as wanted."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            state: dict[str, Any] = await run.state()
-            if all(state[key] == value for key, value in wanted.items()):
-                return state
-            await asyncio.sleep(0.02)
+WFT_FAILED = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+THE_SERVERS_OWN = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND
+"""The server gives a task up and makes another when much arrives while it runs."""
 
 
 async def words(case: Case, run: Any) -> list[str]:
@@ -144,3 +140,26 @@ async def test_rejected_and_accepted_messages_together_keep_their_order(server: 
         assert await words(case, run) == ["a", "b", "c"]
         rejected = events_named(await case.events(run), "SignalRejected")
     assert len(rejected) == 2
+
+
+async def test_flood_of_costly_words_is_bounded_and_delivered(server: Server) -> None:
+    """Megabytes of Chinese in the queue: what is taken fits a workflow task, the rest is refused in words."""
+    replies = [{"text": "hm", "delay": 2.0}, {"text": "ok"}]
+    async with serving(server.address, replies=replies) as case:
+        run = await case.start()
+        await until(run, turn=1)
+        for _ in range(8):
+            await case.handle(run).signal("steer", "漢" * 320_000)
+        result = await run.result()
+        events = await case.events(run)
+        failed = [
+            event
+            for event in (await case.history(run)).events
+            if event.event_type == WFT_FAILED
+            and event.workflow_task_failed_event_attributes.cause != THE_SERVERS_OWN
+        ]
+    taken = [event for event in events if event["event"] == "Steered"]
+    refused = [event for event in events if event["event"] == "SignalRejected"]
+    assert (len(taken), len(refused), result.outcome) == (4, 4, "completed")
+    assert "queued" in str(refused[0]["reason"])
+    assert not failed

@@ -12,20 +12,12 @@ from temporalio.service import RPCError
 
 from mainspring.client import Run, RunCancelled, RunFailed
 from mainspring.embedded import Server
-from mainspring.testing import Case, events_named, serving
+from mainspring.testing import Case, events_named
+from support.invariants import serving
 from support.tools import EFFECTS, nap, slow
+from support.waiting import until
 
 NAP = {"calls": [{"tool": "nap", "arguments": {"seconds": 0.4}}]}
-
-
-async def until(run: Run[Any], **wanted: Any) -> dict[str, Any]:
-    """The run's state once it is as wanted; fails after 10 s."""
-    for _ in range(400):
-        state = await run.state()
-        if all(state[key] == value for key, value in wanted.items()):
-            return state
-        await asyncio.sleep(0.025)
-    raise AssertionError(f"never {wanted}: {state}")
 
 
 async def words(case: Case, run: Run[Any]) -> list[tuple[str, Any]]:

@@ -107,8 +107,12 @@ def unknown(why: str) -> ToolOutcome:
     return ToolOutcome(content=told, is_error=True)
 
 
+_CUT_OFF = frozenset({errors.TOOL_UNREACHABLE, "WorkerShutdown"})
+"""Failures of an attempt that was under way: its connection was lost, or its worker was told to stop."""
+
+
 def _may_have_happened(run: Run, cause: ApplicationError) -> bool:
     """Whether a call that was cut off may have had its effect; a tool can vouch that it had not."""
-    if cause.type != errors.TOOL_UNREACHABLE or run.tool.effects in ("none", "read"):
+    if cause.type not in _CUT_OFF or run.tool.effects in ("none", "read"):
         return False
     return not any(isinstance(detail, dict) and detail.get("not_applied") for detail in cause.details)

@@ -13,7 +13,7 @@ from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, FailureError, is_cancelled_exception
 
 from mainspring.workflows.shell.failures import (
     CallOutcome,
@@ -57,6 +57,7 @@ _FALLBACK = frozenset(
         errors.MODEL_UNAVAILABLE,
         errors.MODEL_REJECTED,
         errors.MODEL_MISCONFIGURED,
+        "WorkerShutdown",
         "timeout",
     }
 )
@@ -255,7 +256,7 @@ class RunShell(People):
             args=arguments,
             activity_id=run.call.id,
             task_queue=tool.task_queue,
-            result_type=RawValue if tool.source == "activity" else None,
+            result_type=RawValue,
             start_to_close_timeout=timedelta(seconds=bounds.start_to_close),
             schedule_to_close_timeout=None if waits else timedelta(seconds=bounds.schedule_to_close),
             heartbeat_timeout=None if bounds.heartbeat is None else timedelta(seconds=bounds.heartbeat),
@@ -272,27 +273,20 @@ class RunShell(People):
         failure = handle.exception()
         if failure is not None:
             return failed_call(run, failure, ms)
-        result = handle.result()
-        if run.tool.source == "activity":
-            outcome = self._foreign(run, result)
-            return CallOutcome(outcome, "error" if outcome.is_error else "ok", ms)
-        try:
-            outcome = unwire(ToolOutcome, result)
-        except ValidationError:  # the worker has an activity of its own under the tool's name
-            return CallOutcome(self._bounded(run, result), "ok", ms)
         number = int(run.call.id.rpartition("-")[2])
-        return CallOutcome(outcome, "error" if outcome.is_error else "ok", ms, number)
-
-    def _foreign(self, run: Run, result: RawValue | None) -> ToolOutcome:
-        """The outcome of an activity of anybody's. It is decoded here, since it may be unreadable."""
         try:
-            value = None if result is None else workflow.payload_converter().from_payload(result.payload)
-        except Exception as error:
+            value = _decoded(handle.result())
+            if run.tool.source != "activity":
+                outcome = unwire(ToolOutcome, value)
+                return CallOutcome(outcome, "error" if outcome.is_error else "ok", ms, number)
+        except ValidationError:  # the worker has an activity of its own under the tool's name
+            pass
+        except FailureError as error:
             told = (
                 f"It ended, and its result cannot be read here ({type(error.__cause__ or error).__name__})."
             )
-            return ToolOutcome(content=told, is_error=True)
-        return self._bounded(run, value)
+            return CallOutcome(ToolOutcome(content=told, is_error=True), "error", ms)
+        return CallOutcome(self._bounded(run, value), "ok", ms)
 
     def _bounded(self, run: Run, value: object) -> ToolOutcome:
         """A result that no activity of ours has made safe, nor cut to its bound."""
@@ -314,6 +308,21 @@ def _unavailable(error: ActivityError) -> BaseException:
         return cause
     told = clip(str(cause or error), 500)
     return ApplicationError(f"arming failed: {told}", type=errors.CATALOG_UNAVAILABLE)
+
+
+def _decoded(result: RawValue | None) -> Any:
+    """A call's result. It is decoded here and not by the SDK, since anybody's may be unreadable.
+
+    Raises: FailureError.
+    """
+    if result is None:
+        return None
+    try:
+        return workflow.payload_converter().from_payload(result.payload)
+    except FailureError:
+        raise
+    except Exception as error:
+        raise ApplicationError("unreadable", type=errors.INVALID_PAYLOAD, non_retryable=True) from error
 
 
 def _note_end(ended: dict[str, int], call_id: str) -> Callable[[Any], None]:

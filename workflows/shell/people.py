@@ -32,6 +32,7 @@ with workflow.unsafe.imports_passed_through():
         Resume,
         Steer,
         decode,
+        size_of,
     )
     from mainspring.workflows.values import clip
 
@@ -102,13 +103,18 @@ class People(RunRecord):
         if self.outcome is not None:
             return Rejected(f"the run has ended ({self.outcome})")
         if isinstance(message, Extend) and self.armed is None:
-            return Rejected("the run is not armed yet: it has no budget to extend; try again in a moment")
-        queued = isinstance(message, Steer | FollowUp)
-        if isinstance(message, Extend) and self.armed is None:
-            return Rejected("extend_budget: the run has no budget before it is armed; repeat it in a moment")
-        if queued and self.inbox.waiting >= self.limits.queued_messages:
-            return Rejected(f"{self.inbox.waiting} messages are queued; no more are taken")
+            return Rejected("extend_budget: the run is not armed yet; repeat it in a moment")
+        if isinstance(message, Steer | FollowUp):
+            return self._no_room(message) or message
         return message
+
+    def _no_room(self, message: Steer | FollowUp) -> Rejected | None:
+        if self.inbox.waiting >= self.limits.queued_messages:
+            return Rejected(f"{self.inbox.waiting} messages are queued; no more are taken")
+        size = self.inbox.bytes + size_of(message)
+        if size > self.limits.queued_bytes:
+            return Rejected(f"queued messages would have {size} bytes; at most {self.limits.queued_bytes}")
+        return None
 
     def _take(self, message: Message) -> int | Rejected | None:
         """Do what a message says, without waiting; the number of one that was queued."""

@@ -42,12 +42,14 @@ class RunRecord(RunState):
         """A directive is taken up."""
         source = "prompt" if said.number == 0 else "follow_up"
         self.exchange += 1
+        self.exchange_open = True
         self.meter = self.meter.exchange()
         entry = self.words(said, source)
         self.emit(events.ExchangeStarted(self.exchange, source, said.number, entry.seq))
 
     def exchange_closed(self, ending: Ending) -> None:
         """A directive's exchange has ended."""
+        self.exchange_open = False
         self.tick()
         answer = ending.answer
         self.emit(

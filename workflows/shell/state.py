@@ -53,6 +53,7 @@ class RunState:
         self.inbox = Inbox()
         self.turns: list[views.TurnRecord] = []
         self.exchange = 0
+        self.exchange_open = False
         self.offer: Offer | None = None
         self.status = "thinking"
         self.awaiting = "none"
