@@ -11,8 +11,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import pytest_asyncio
 from pydantic import BaseModel
-from temporalio.client import Client
+from temporalio.client import CancelWorkflowInput, Client, Interceptor, OutboundInterceptor
+from temporalio.service import RetryConfig
 from temporalio.worker import Worker
 
 from mainspring.attachments import INLINE_BYTES_MAX
@@ -27,17 +29,21 @@ from mainspring.client import (
     RunFailed,
     TooLarge,
     UnknownRun,
+    Unreachable,
+    UpdatesUsedUp,
     attachment,
     get_run,
     start_run,
 )
-from mainspring.embedded import Server
+from mainspring.embedded import Server, embedded
 from mainspring.errors import MainspringError
 from mainspring.schemas.tools import BlobRef
-from mainspring.testing import serving
+from mainspring.testing import Case, serving
 from support.chain import EXECUTIONS, Chain
+from support.relay import Relay, relayed
 from support.tools import nap
 
+HASTY = RetryConfig(max_retries=1)
 LONG = "A long answer. " * 400
 
 
@@ -142,6 +148,25 @@ async def test_extend_budget_answers_with_the_new_budget(server: Server) -> None
         await run.result()
 
 
+async def test_extend_budget_waits_until_there_is_a_budget(server: Server) -> None:
+    """A run that is not armed yet refuses an extension; that passes, and the caller sees the new budget."""
+    async with serving(
+        server.address,
+        replies=[{"text": "one"}],
+        agent={"budgets": {"turns": 3}},
+        no_remote_activities=True,
+    ) as case:
+        run = await case.start(lifetime="conversation")
+        with pytest.raises(Refused, match="not armed yet"):
+            await get_run(case.client, run.id, patience_seconds=0).extend_budget(turns=4)
+        extending = asyncio.create_task(run.extend_budget(turns=4))
+        client = await Client.connect(server.address, plugins=[case.plugin])
+        async with Worker(client, task_queue=case.task_queue):
+            assert (await extending)["turns"] == 7
+            await run.finish()
+            await run.result()
+
+
 async def test_closed_run_takes_no_more_messages(server: Server) -> None:
     """Every way of talking to a run that has ended says that it has."""
     async with serving(server.address, replies=[{"text": "one"}]) as case:
@@ -171,6 +196,66 @@ async def test_missing_worker_is_told_apart_from_a_missing_run(server: Server) -
         await run.steer("x")
 
 
+async def test_message_that_got_no_answer_is_repeated_under_its_id(server: Server) -> None:
+    """What was sent to nobody may still be taken; under the id that the error names, it is taken once."""
+    async with _unserved_chain(server, patience_seconds=1) as (run, worker):
+        with pytest.raises(NoWorker, match="repeated under the id") as caught:
+            await run.steer("more")
+        assert caught.value.update_id is not None
+        assert caught.value.update_id in str(caught.value)
+        async with worker:
+            assert await run.steer("more", id=caught.value.update_id) == 1
+            assert await run.steer("more") == 2
+
+
+async def test_ask_under_its_id_is_the_same_question(server: Server) -> None:
+    """A question that is asked again under its id gets the answer that it had; the model hears it once."""
+    async with serving(server.address, replies=[{"text": "one"}, {"text": "two"}]) as case:
+        run = await case.start("first", lifetime="conversation")
+        assert [await run.ask("second", id="mine") for _ in range(2)] == ["two", "two"]
+        await run.finish()
+        assert (await run.result()).exchanges == 2
+
+
+async def test_server_that_is_gone_is_told_apart_from_a_refusal(server: Server) -> None:
+    """Every way of talking to a run says that the server does not answer; a script can wait for it."""
+    async with relayed(server.address) as relay:
+        client = await Client.connect(relay.address, retry_config=HASTY)
+        run = await start_run(client, agent="guide", prompt="go", task_queue=_name(), patience_seconds=1)
+        relay.cut()
+        saying = (run.pause(), run.finish(), run.cancel(), run.steer("x"), run.state())
+        outcomes = await asyncio.gather(*saying, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [Unreachable] * len(saying)
+
+
+async def test_server_that_goes_before_it_is_told_to_cancel(server: Server) -> None:
+    """A cancellation that did not get through is no refusal either, however far it had come."""
+    async with relayed(server.address) as relay:
+        client = await Client.connect(
+            relay.address, interceptors=[_CutBeforeCancel(relay)], retry_config=HASTY
+        )
+        run = await start_run(client, agent="guide", prompt="go", task_queue=_name(), patience_seconds=1)
+        with pytest.raises(Unreachable):
+            await run.cancel()
+
+
+class _CutBeforeCancel(Interceptor):
+    """Loses the connection at the moment at which a run is to be cancelled."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        relay = self._relay
+
+        class Cut(OutboundInterceptor):
+            async def cancel_workflow(self, input: CancelWorkflowInput) -> None:
+                relay.cut()
+                await super().cancel_workflow(input)
+
+        return Cut(next)
+
+
 async def test_cancelling_the_caller_is_not_repeated_away(server: Server) -> None:
     """A caller that gives up an update is free at once, not when its patience ends."""
     client = await Client.connect(server.address)
@@ -178,6 +263,63 @@ async def test_cancelling_the_caller_is_not_repeated_away(server: Server) -> Non
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
             await run.steer("x")
+
+
+# --- when the server takes no more updates ---
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def strict() -> AsyncIterator[Server]:
+    """A server that lets one execution take one update, in place of 2,000."""
+    async with embedded(settings={"history.maxTotalUpdates": 1}) as started:
+        yield started
+
+
+@asynccontextmanager
+async def _used_up(
+    strict: Server, *replies: dict[str, Any], **serve: Any
+) -> AsyncIterator[tuple[Case, Run[Any]]]:
+    """A conversation that has answered its prompt and had its one update."""
+    async with serving(strict.address, replies=[{"text": "one"}, *replies], **serve) as case:
+        run = await case.start("first", lifetime="conversation")
+        await _until(run, "ExchangeEnded")
+        await run.extend_budget(turns=1)
+        yield case, run
+        await run.finish()
+        await run.result()
+
+
+async def test_ask_works_when_updates_are_used_up(strict: Server) -> None:
+    """A question goes as a signal then, and its own answer is found."""
+    async with _used_up(strict, {"text": "two"}, {"text": "three"}) as (_, run):
+        assert [await run.ask("second"), await run.ask("second")] == ["two", "three"]
+
+
+async def test_message_has_its_number_when_updates_are_used_up(strict: Server) -> None:
+    """The number of a message that went as a signal is the run's own, whether it waits or was taken."""
+    replies = [{"calls": [{"tool": "nap", "arguments": {"seconds": 1}}]}, {"text": "two"}, {"text": "three"}]
+    async with _used_up(strict, *replies, tools=[nap]) as (case, run):
+        assert await run.follow_up("look") == 1
+        await _until(run, "TurnStarted", 2)
+        assert [await run.steer("only the tests"), await run.follow_up("and then?")] == [2, 3]
+        await _until(run, "ExchangeEnded", 3)
+        events = await case.events(run)
+    heard = [event["accepted"] for event in events if event["event"] in ("Steered", "ExchangeStarted")]
+    assert heard == [0, 1, 2, 3]
+
+
+async def test_signalled_message_is_refused_with_the_reason_of_the_run(strict: Server) -> None:
+    """A signal has no answer, and what the run refuses reaches the caller in its words nevertheless."""
+    async with _used_up(strict) as (_, run):
+        with pytest.raises(Refused, match="blank"):
+            await run.follow_up("   ")
+
+
+async def test_what_no_signal_does_is_refused_when_updates_are_used_up(strict: Server) -> None:
+    """A budget is extended by update alone: the caller is told at once, and not that there is no worker."""
+    async with _used_up(strict) as (_, run):
+        with pytest.raises(UpdatesUsedUp, match="all of its updates"):
+            await run.extend_budget(turns=1)
 
 
 # --- following ---
@@ -257,11 +399,16 @@ async def test_result_of_a_cancelled_run_raises_run_cancelled(server: Server) ->
 
 @asynccontextmanager
 async def _chain(server: Server) -> AsyncIterator[Run[Any]]:
+    async with _unserved_chain(server) as (run, worker), worker:
+        yield run
+
+
+@asynccontextmanager
+async def _unserved_chain(server: Server, **options: Any) -> AsyncIterator[tuple[Run[Any], Worker]]:
     client = await Client.connect(server.address)
     queue = _name()
-    async with Worker(client, task_queue=queue, workflows=[Chain]):
-        handle = await client.start_workflow("Chain", {}, id=_name(), task_queue=queue)
-        yield get_run(client, handle.id)
+    handle = await client.start_workflow("Chain", {}, id=_name(), task_queue=queue)
+    yield get_run(client, handle.id, **options), Worker(client, task_queue=queue, workflows=[Chain])
 
 
 async def test_events_are_whole_across_continue_as_new(server: Server) -> None:
@@ -293,10 +440,11 @@ async def _steer(run: Run[Any], index: int) -> int | None:
         return None
 
 
-async def _until(run: Run[Any], name: str) -> None:
-    """Wait for an event."""
+async def _until(run: Run[Any], name: str, times: int = 1) -> None:
+    """Wait for an event, the first or a later one of that name."""
     async for event in run.events():
-        if event["event"] == name:
+        times -= event["event"] == name
+        if not times:
             return
 
 

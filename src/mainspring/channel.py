@@ -2,7 +2,7 @@
 
 A run continues as new, and its worker may be replaced, while somebody talks to it. What fails for such a
 reason is repeated for a while: a query because it changes nothing, an update under the same id, which the run
-knows.
+knows. Whoever gives up repeating can go on later under that id: the error names it.
 
 Source: shared design, temporal-facts.md 1, 2, 4.
 """
@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import time
-from collections.abc import Generator
+from collections.abc import Awaitable, Generator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -32,7 +33,17 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from mainspring.run_errors import NoWorker, Refused, RunClosed, TooLarge, UnknownRun, Unreachable, Wedged
+from mainspring.run_errors import (
+    NoWorker,
+    Refused,
+    RunClosed,
+    TooLarge,
+    Unanswered,
+    UnknownRun,
+    Unreachable,
+    UpdatesUsedUp,
+    Wedged,
+)
 
 __all__ = ["ARGUMENT_BYTES_MAX", "PATIENCE_SECONDS", "Channel", "address_of", "server_errors"]
 
@@ -56,7 +67,17 @@ _PASSING = frozenset(
     }
 )
 _OPEN = (WorkflowExecutionStatus.RUNNING, WorkflowExecutionStatus.CONTINUED_AS_NEW)
+_GONE = (
+    RPCStatusCode.UNAVAILABLE,
+    RPCStatusCode.DEADLINE_EXCEEDED,
+    RPCStatusCode.CANCELLED,  # how the client library reports that our own time limit has passed
+)
 _CHANGED_OVER = "AcceptedUpdateCompletedWorkflow"
+_NOT_YET = "not armed yet"
+"""What a run refuses with these words it takes a moment later."""
+
+_USED_UP = re.compile(r"limit on .*\btotal\b.*\bupdates\b", re.IGNORECASE)
+"""The server's words when an execution has had all of its updates; that never passes by itself."""
 
 
 def address_of(client: Client) -> str:
@@ -73,7 +94,7 @@ def server_errors(client: Client) -> Generator[None]:
     try:
         yield
     except RPCError as error:
-        if error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED):
+        if _gone(error):
             raise Unreachable(f"Temporal at {address_of(client)} does not answer: {error.message}") from error
         raise Refused(f"Temporal at {address_of(client)}: {error.message}") from error
 
@@ -125,15 +146,30 @@ class Channel:
             if not await patience.allows():
                 raise await self._nobody(f"query {name}")
 
-    async def update(self, name: str, argument: object) -> Any:
+    async def update(self, name: str, argument: object, *, id: str | None = None) -> Any:
         """Send an update once, however often it has to be repeated.
 
-        Raises: TooLarge, UnknownRun, RunClosed, NoWorker, Wedged, Unreachable, Refused.
+        Args:
+            name: Of the update.
+            argument: Plain JSON.
+            id: Of this one message, up to 1,000 characters; made up without one. The run takes an id once
+                and answers a repetition as it answered the first.
+
+        Raises: TooLarge, UnknownRun, RunClosed, UpdatesUsedUp, Refused; NoWorker, Wedged, Unreachable, which
+            name the id under which to repeat it.
         """
         _check_size(name, argument)
-        update_id = str(uuid4())
+        update_id = id or str(uuid4())
+        try:
+            return await self._updated(name, argument, update_id)
+        except Unanswered as error:
+            error.update_id = update_id
+            raise
+
+    async def _updated(self, name: str, argument: object, update_id: str) -> Any:
         patience = _Patience(self.patience_seconds)
         while True:
+            refusal: Refused | None = None
             try:
                 return await self._handle.execute_update(
                     name, argument, id=update_id, rpc_timeout=self._rpc_timeout
@@ -141,24 +177,25 @@ class Channel:
             except WorkflowUpdateRPCTimeoutOrCancelledError:
                 _if_cancelled()
             except WorkflowUpdateFailedError as error:
-                if getattr(error.cause, "type", None) != _CHANGED_OVER:
-                    raise Refused(f"{name}: {_reason(error.cause)}") from error
-                await self._if_closed()
+                if getattr(error.cause, "type", None) == _CHANGED_OVER:
+                    await self._if_closed()
+                else:
+                    refusal = Refused(f"{name}: {_reason(error.cause)}")
+                    if _NOT_YET not in str(refusal):
+                        raise refusal from error
             except RPCError as error:
                 await self._judge(error, open_only=True)
             if not await patience.allows():
-                raise await self._nobody(f"update {name}")
+                raise refusal or await self._nobody(f"update {name}")
 
-    async def signal(self, name: str) -> None:
-        """Send a signal without an argument.
+    async def signal(self, name: str, *arguments: object) -> None:
+        """Send a signal; it has arrived when this returns, and what the run makes of it is not known.
 
-        Raises: UnknownRun, RunClosed, Unreachable, Refused.
+        Raises: TooLarge, UnknownRun, RunClosed, Unreachable, Refused.
         """
-        try:
-            await self._handle.signal(name)
-        except RPCError as error:
-            await self._judge(error, open_only=True)
-            raise Refused(f"signal {name} to run {self.id!r}: {error.message}") from error
+        for argument in arguments:
+            _check_size(name, argument)
+        await self._sent(self._handle.signal(name, args=arguments, rpc_timeout=self._rpc_timeout))
 
     async def cancel(self) -> None:
         """Ask the run to end as cancelled.
@@ -166,11 +203,7 @@ class Channel:
         Raises: UnknownRun, RunClosed, Unreachable, Refused.
         """
         await self._if_closed()  # the server itself takes a cancellation of a closed run, and does nothing
-        try:
-            await self._handle.cancel()
-        except RPCError as error:
-            await self._judge(error, open_only=True)
-            raise Refused(f"cancel run {self.id!r}: {error.message}") from error
+        await self._sent(self._handle.cancel(rpc_timeout=self._rpc_timeout))
 
     async def describe(self) -> WorkflowExecutionDescription:
         """What the server knows of the newest execution; needs no worker.
@@ -216,6 +249,19 @@ class Channel:
     def _rpc_timeout(self) -> timedelta:
         return timedelta(seconds=min(RPC_SECONDS, max(1.0, self.patience_seconds)))
 
+    async def _sent(self, sending: Awaitable[None]) -> None:
+        """Wait for what the server alone answers.
+
+        Raises: UnknownRun, RunClosed, Unreachable, Refused.
+        """
+        try:
+            with server_errors(self.client):
+                await sending
+        except Refused as error:
+            if _status(error.__cause__) is RPCStatusCode.NOT_FOUND:
+                await self._if_closed()
+            raise
+
     async def _nobody(self, what: str) -> NoWorker:
         """The error for patience used up; raises when it is the server that is gone."""
         await self.describe()
@@ -226,8 +272,10 @@ class Channel:
 
     async def _judge(self, error: RPCError, *, open_only: bool) -> None:
         """Return when the fault may pass; else raise what it means."""
-        if error.status not in _PASSING:
+        if error.status not in _PASSING and not _gone(error):
             raise Refused(f"run {self.id!r}: {error.message}") from error
+        if error.status is RPCStatusCode.FAILED_PRECONDITION and _USED_UP.search(error.message):
+            raise UpdatesUsedUp(f"run {self.id!r} has had all of its updates: {error.message}") from error
         if "workflow task in failed state" in error.message.lower():
             raise Wedged(
                 f"run {self.id!r} cannot go on: its workflow task fails; the worker's log says why"
@@ -246,6 +294,12 @@ class Channel:
         return UnknownRun(
             f"no run {self.id!r} in namespace {self.client.namespace!r} at {address_of(self.client)}"
         )
+
+
+def _gone(error: RPCError) -> bool:
+    """Whether the server did not answer; a connection that breaks under a call has no status of its own."""
+    broken = error.status is RPCStatusCode.UNKNOWN and error.message == "transport error"
+    return broken or error.status in _GONE
 
 
 def _check_size(name: str, argument: object) -> None:

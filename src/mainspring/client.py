@@ -30,14 +30,17 @@ from mainspring.run_errors import (
     RunExists,
     RunFailed,
     TooLarge,
+    Unanswered,
     UnknownRun,
     Unreachable,
+    UpdatesUsedUp,
     Wedged,
 )
 from mainspring.schemas.agent import AgentSpec, BudgetPatch, Overrides
 from mainspring.schemas.base import JsonValue, problems, unwire, wire
 from mainspring.schemas.ledger import Attachment, Entry
 from mainspring.schemas.run import ANSWERED, RunInput, RunResult
+from mainspring.signalled import holds, mark, number_of
 
 __all__ = [
     "ExchangeFailed",
@@ -50,8 +53,10 @@ __all__ = [
     "RunFailed",
     "StartOptions",
     "TooLarge",
+    "Unanswered",
     "UnknownRun",
     "Unreachable",
+    "UpdatesUsedUp",
     "Wedged",
     "attachment",
     "get_run",
@@ -74,6 +79,14 @@ class Run(Generic[T]):
 
     Every method may raise `UnknownRun` and `Unreachable`; what needs the run's worker (all but `result`,
     `cancel` and the signals) may raise `NoWorker` and `Wedged`.
+
+    A message is taken once, however often it has to be repeated. After one of these three errors it may
+    still be taken: whoever sends it again passes `id=error.update_id`, and it is not doubled. Passing an `id`
+    of one's own, up to 1,000 characters and another one for each message, does the same for a caller that
+    gives up, or is killed, before there is an error.
+
+    The server lets one execution of a run take 2,000 updates. Messages beyond that go as signals: they
+    arrive just the same, but `id` is of no use for them.
     """
 
     def __init__(
@@ -96,34 +109,46 @@ class Run(Generic[T]):
     # -- saying something ---------------------------------------------------------------------------------
 
     async def steer(
-        self, text: str, *, interrupt: bool = False, attachments: Sequence[Attachment] = ()
-    ) -> int:
+        self,
+        text: str,
+        *,
+        interrupt: bool = False,
+        attachments: Sequence[Attachment] = (),
+        id: str | None = None,
+    ) -> int | None:
         """Words for the exchange under way; with `interrupt`, what is in flight is withdrawn for them.
 
-        Returns: The number that the run gave the message.
+        Returns: The number that the run gave the message; None when it went as a signal and cannot be told
+            apart in the run's queue.
         Raises: TooLarge, RunClosed, Refused.
         """
-        return await self._say("steer", text, attachments, {"interrupt": True} if interrupt else {})
+        return await self._say("steer", text, attachments, {"interrupt": True} if interrupt else {}, id)
 
-    async def follow_up(self, text: str, *, attachments: Sequence[Attachment] = ()) -> int:
+    async def follow_up(
+        self, text: str, *, attachments: Sequence[Attachment] = (), id: str | None = None
+    ) -> int | None:
         """Words for an exchange of their own, after the one under way.
 
-        Returns: The number that the run gave the message.
+        Returns: As `steer`.
         Raises: TooLarge, RunClosed, Refused.
         """
-        return await self._say("follow_up", text, attachments, {})
+        return await self._say("follow_up", text, attachments, {}, id)
 
-    async def ask(self, text: str, *, attachments: Sequence[Attachment] = ()) -> str:
+    async def ask(self, text: str, *, attachments: Sequence[Attachment] = (), id: str | None = None) -> str:
         """A follow-up, and the answer of its exchange.
+
+        Asked again under its `id`, it is the same question: its exchange is found, also when it has ended.
 
         Raises: ExchangeFailed, TooLarge, RunClosed, Refused.
         """
         start = int((await self.state()).get("next_event", 0))
-        number = await self.follow_up(text, attachments=attachments)
+        number = await self.follow_up(text, attachments=attachments, id=id)
+        if id is not None and number is not None:
+            start = 0
         exchange: int | None = None
         async with aclosing(self.events(start)) as events:
             async for event in events:
-                if event["event"] == "ExchangeStarted" and event["accepted"] == number:
+                if event["event"] == "ExchangeStarted" and await self._opens(event, number, text):
                     exchange = event["exchange"]
                 elif event["event"] == "ExchangeEnded" and event["exchange"] == exchange:
                     return await self._answer_of(event)
@@ -174,18 +199,21 @@ class Run(Generic[T]):
         dollars: float | None = None,
         wall: float | str | None = None,
         calls: int | None = None,
+        id: str | None = None,
     ) -> dict[str, Any]:
         """Add to the budget's ceilings; `wall` in seconds or as `"10m"`.
 
+        A run that has only just been started has no budget yet: that is waited for.
+
         Returns: The new budget.
-        Raises: RunClosed, Refused.
+        Raises: RunClosed, Refused; UpdatesUsedUp, since no signal does this.
         """
         given = {"turns": turns, "tokens": tokens, "dollars": dollars, "wall": wall, "calls": calls}
         try:
             more = unwire(BudgetPatch, {key: value for key, value in given.items() if value is not None})
         except ValidationError as error:
             raise Refused(f"extend_budget: {problems(error)}") from error
-        return cast(dict[str, Any], await self._channel.update("extend_budget", wire(more)))
+        return cast(dict[str, Any], await self._channel.update("extend_budget", wire(more), id=id))
 
     # -- looking ------------------------------------------------------------------------------------------
 
@@ -258,13 +286,35 @@ class Run(Generic[T]):
             raise Refused(f"the output of run {self.id!r} is no {name}: {problems(error)}") from error
 
     async def _say(
-        self, name: str, text: str, attachments: Sequence[Attachment], more: Mapping[str, JsonValue]
-    ) -> int:
+        self,
+        name: str,
+        text: str,
+        attachments: Sequence[Attachment],
+        more: Mapping[str, JsonValue],
+        id: str | None,
+    ) -> int | None:
         argument: dict[str, JsonValue] = {"message": text, **more}
         if attachments:
             argument["attachments"] = [wire(item) for item in attachments]
-        answer = await self._channel.update(name, argument)
+        try:
+            answer = await self._channel.update(name, argument, id=id)
+        except UpdatesUsedUp:
+            return await self._signalled(name, text, argument)
         return int(answer["accepted"])
+
+    async def _signalled(self, name: str, text: str, argument: Mapping[str, JsonValue]) -> int | None:
+        since = await mark(self._channel)
+        await self._channel.signal(name, argument)
+        try:
+            return await number_of(self._channel, name, text, since)
+        except Unanswered:
+            return None  # it has arrived, and would be doubled by whoever saw an error
+
+    async def _opens(self, started: Mapping[str, Any], number: int | None, text: str) -> bool:
+        """Whether that exchange is the message's own, by its number, or by its text where that is unknown."""
+        if number is not None:
+            return bool(started["accepted"] == number)
+        return bool(started["accepted"]) and await holds(self._channel, started["entry"], text)
 
     async def _answer_of(self, ended: Mapping[str, Any]) -> str:
         """The answer of an exchange, whole; its event holds no more than the beginning of a long one."""

@@ -24,7 +24,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -94,6 +94,7 @@ async def embedded(
     port: int | None = None,
     ui: bool = False,
     ui_port: int | None = None,
+    settings: Mapping[str, int | float | bool | str] | None = None,
 ) -> AsyncGenerator[Server]:
     """Serve Temporal on this machine for as long as the block runs.
 
@@ -102,6 +103,7 @@ async def embedded(
         port: Of the gRPC front end; None for a free one. Ignored when a running server is used.
         ui: Serve the web UI as well.
         ui_port: Of the web UI; None for a free one.
+        settings: Of the server, by the names of its dynamic configuration. Ignored as `port` is.
 
     Raises: EmbeddedError.
     """
@@ -115,7 +117,7 @@ async def embedded(
         owner = held.enter_context(_sole_owner(spot.lock))
         running = await (_orphan(spot) if owner else _of_another(spot))
         if running is None:
-            running = await _start(spot, port, ui, ui_port, held)
+            running = await _start(spot, _Wanted(port, ui, ui_port, settings or {}), held)
         elif owner:
             held.callback(_end, running.pid, lambda: _runs(running.pid, spot.database))
         yield running
@@ -172,6 +174,16 @@ class _Spot:
     @property
     def lock(self) -> Path:
         return self.folder / "temporal.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What the caller of `embedded` asks of a server that is started."""
+
+    port: int | None
+    ui: bool
+    ui_port: int | None
+    settings: Mapping[str, int | float | bool | str]
 
 
 @contextlib.contextmanager
@@ -245,19 +257,19 @@ def _runs(pid: int, database: Path) -> bool:
 # --- a server of our own ---
 
 
-async def _start(
-    spot: _Spot, port: int | None, ui: bool, ui_port: int | None, held: contextlib.ExitStack
-) -> Server:
+async def _start(spot: _Spot, wanted: _Wanted, held: contextlib.ExitStack) -> Server:
     """Start a server that stops when `held` closes, and wait until it answers.
 
     Raises: EmbeddedError.
     """
     program = binary()
+    port = wanted.port
     if port is not None and free_port(port) != port:  # else who answers there could be taken for ours
         raise EmbeddedError(f"port {port} on {LOOPBACK} is taken")
     for _ in range(PORT_ATTEMPTS):
-        web = (ui_port or free_port()) if ui else None
-        server = await _launch(program, spot, port or free_port(), web, held)
+        web = (wanted.ui_port or free_port()) if wanted.ui else None
+        command = [program, *_arguments(spot, at := port or free_port(), web, wanted.settings)]
+        server = await _launch(command, spot, at, web, held)
         if server is not None:
             return server
         if port is not None or "address already in use" not in _tail(spot.log):
@@ -266,11 +278,11 @@ async def _start(
 
 
 async def _launch(
-    program: str, spot: _Spot, port: int, ui_port: int | None, held: contextlib.ExitStack
+    command: list[str], spot: _Spot, port: int, ui_port: int | None, held: contextlib.ExitStack
 ) -> Server | None:
     """One attempt; None when the server ended or was too slow, and then it is gone."""
     with spot.log.open("wb") as log:
-        process = _spawn([program, *_arguments(spot, port, ui_port)], log)
+        process = _spawn(command, log)
     with contextlib.ExitStack() as stop:
         # What lives in memory has nothing to put in order: it need not be asked to end, which takes it 2 s.
         stop.callback(_end, process.pid, lambda: process.poll() is None, ask=not spot.in_memory)
@@ -284,13 +296,15 @@ async def _launch(
         return Server(address, NAMESPACE, url, process.pid, None if spot.in_memory else spot.log)
 
 
-def _arguments(spot: _Spot, port: int, ui_port: int | None) -> list[str]:
+def _arguments(
+    spot: _Spot, port: int, ui_port: int | None, settings: Mapping[str, int | float | bool | str]
+) -> list[str]:
     arguments = ["server", "start-dev", "--ip", LOOPBACK, "--port", str(port), "--log-level", "error"]
     arguments += ["--headless"] if ui_port is None else ["--ui-port", str(ui_port), "--ui-disable-news-fetch"]
     if not spot.in_memory:
         arguments += ["--db-filename", str(spot.database)]
-    for key, value in DYNAMIC_CONFIG.items():
-        arguments += ["--dynamic-config-value", f"{key}={value}"]
+    for key, value in {**DYNAMIC_CONFIG, **settings}.items():
+        arguments += ["--dynamic-config-value", f"{key}={json.dumps(value)}"]
     for name, kind in SEARCH_ATTRIBUTES.items():
         arguments += ["--search-attribute", f"{name}={kind}"]
     return arguments

@@ -21,12 +21,14 @@ import typer
 from temporalio.client import Client
 
 from mainspring import config as configuration
+from mainspring.attachments import attachment
 from mainspring.cli.output import problem
 from mainspring.connect import Place, connect, place
 from mainspring.errors import ConfigError, MainspringError
 from mainspring.process import end_process, log_through_python
 from mainspring.run_errors import RunFailed, Unreachable
 from mainspring.schemas.config import Config
+from mainspring.schemas.ledger import Attachment
 
 __all__ = [
     "AS_JSON",
@@ -35,6 +37,7 @@ __all__ = [
     "EXIT_NO_SERVER",
     "EXIT_USE",
     "app",
+    "attached",
     "chosen_config",
     "command",
     "config_file",
@@ -189,3 +192,17 @@ async def connected() -> Client:
     Raises: Unreachable, ConfigError.
     """
     return await connect(where(optional_config()))
+
+
+async def attached(paths: list[Path] | None) -> list[Attachment]:
+    """Files as attachments; large ones go to the configuration's blob store.
+
+    Raises: ConfigError; MainspringError, when one cannot be read or is too large.
+    """
+    if not paths:
+        return []
+    from mainspring.services import blob_store  # it brings the activities, which only this needs
+
+    config = optional_config()
+    store = blob_store(config) if config else None
+    return [await attachment(path, blobs=store) for path in paths]

@@ -13,11 +13,11 @@ from typing import Annotated
 import typer
 from temporalio.client import Client
 
-from mainspring.attachments import attachment
 from mainspring.cli.app import (
     AS_JSON,
     EXIT_INTERRUPTED,
     app,
+    attached,
     command,
     config_file,
     connected,
@@ -34,9 +34,7 @@ from mainspring.process import stop_requested
 from mainspring.run_errors import Refused, Unreachable
 from mainspring.schemas.base import JsonValue
 from mainspring.schemas.config import Config
-from mainspring.services import blob_store
 from mainspring.validate import did_you_mean
-from mainspring.worker import plugin_of, serving
 
 __all__ = ["log_to"]
 
@@ -153,7 +151,6 @@ async def _begin(client: Client, config: Config | None, wanted: _Wanted) -> Run[
     overrides: dict[str, JsonValue] = {"budgets": budgets} if budgets else {}
     if wanted.model is not None:
         overrides["model"] = _known(wanted.model, "model", config.models if config else None)
-    store = blob_store(config) if config and wanted.attach else None
     return await start_run(
         client,
         agent=_agent(wanted.agent, config),
@@ -161,7 +158,7 @@ async def _begin(client: Client, config: Config | None, wanted: _Wanted) -> Run[
         id=wanted.id,
         task_queue=config.task_queue if config else "mainspring",
         lifetime="conversation" if wanted.conversation else "single",
-        attachments=[await attachment(path, blobs=store) for path in wanted.attach or ()],
+        attachments=await attached(wanted.attach),
         overrides=overrides,
     )
 
@@ -214,6 +211,8 @@ async def _own(held: AsyncExitStack, config: Config | None, why: Unreachable) ->
 
 async def _serve(held: AsyncExitStack, at: Place, config: Config | None) -> Client:
     """A client whose process serves the task queue as well."""
+    from mainspring.worker import plugin_of, serving  # they bring the activities, which only this needs
+
     if config is None:
         raise ConfigError("a worker needs a configuration: there is no mainspring.yaml here or above")
     plugin = plugin_of(config_file())

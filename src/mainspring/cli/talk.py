@@ -9,12 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from mainspring.attachments import attachment
-from mainspring.cli.app import AS_JSON, EXIT_NO_ANSWER, app, command, connected, optional_config
+from mainspring.cli.app import AS_JSON, EXIT_NO_ANSWER, app, attached, command, connected
 from mainspring.cli.output import note, print_answer, print_json, problem
 from mainspring.client import Run, get_run
 from mainspring.run_errors import ExchangeFailed
-from mainspring.schemas.ledger import Attachment
 
 __all__: list[str] = []
 
@@ -23,6 +21,14 @@ PATIENCE_SECONDS = 15.0
 RUN = Annotated[str, typer.Argument(help="The run's id.")]
 MESSAGE = Annotated[str, typer.Argument(help="The message; `-` reads it from standard input.")]
 ATTACH = Annotated[list[Path] | None, typer.Option("--attach", help="A file to go with it; repeat it.")]
+
+
+MESSAGE_ID = Annotated[
+    str | None,
+    typer.Option(
+        "--message-id", help="Of this message: one that got no answer is repeated under its id, not doubled."
+    ),
+]
 
 
 async def _run(run_id: str) -> Run[Any]:
@@ -38,11 +44,13 @@ async def steer(
         bool, typer.Option("--interrupt", help="Withdraw what is in flight, so that it is heard at once.")
     ] = False,
     attach: ATTACH = None,
+    message_id: MESSAGE_ID = None,
     as_json: AS_JSON = False,
 ) -> None:
     """Say something to the exchange under way."""
     found = await _run(run)
-    number = await found.steer(_text(message), interrupt=interrupt, attachments=await _attached(attach))
+    text, files = _text(message), await attached(attach)
+    number = await found.steer(text, interrupt=interrupt, attachments=files, id=message_id)
     _accepted(number, as_json)
 
 
@@ -55,16 +63,17 @@ async def follow_up(
     message: MESSAGE,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer and print it.")] = False,
     attach: ATTACH = None,
+    message_id: MESSAGE_ID = None,
     as_json: AS_JSON = False,
 ) -> int:
     """Say something that gets an exchange of its own, after the one under way."""
     found = await _run(run)
-    text, attached = _text(message), await _attached(attach)
+    text, files = _text(message), await attached(attach)
     if not wait:
-        _accepted(await found.follow_up(text, attachments=attached), as_json)
+        _accepted(await found.follow_up(text, attachments=files, id=message_id), as_json)
         return 0
     try:
-        answer = await found.ask(text, attachments=attached)
+        answer = await found.ask(text, attachments=files, id=message_id)
     except ExchangeFailed as error:
         problem(str(error))
         return EXIT_NO_ANSWER
@@ -121,10 +130,12 @@ async def extend_budget(
     dollars: Annotated[float | None, typer.Option(help="More dollars.")] = None,
     wall: Annotated[str | None, typer.Option(help="More time, as 90s or 10m.")] = None,
     calls: Annotated[int | None, typer.Option(help="More tool calls.")] = None,
+    message_id: MESSAGE_ID = None,
 ) -> None:
     """Add to a run's budget, and print the new one."""
     found = await _run(run)
-    print_json(await found.extend_budget(turns=turns, tokens=tokens, dollars=dollars, wall=wall, calls=calls))
+    more = {"turns": turns, "tokens": tokens, "calls": calls}
+    print_json(await found.extend_budget(dollars=dollars, wall=wall, id=message_id, **more))
 
 
 async def _told(run_id: str, say: Callable[[Run[Any]], Awaitable[None]], done: str) -> None:
@@ -132,22 +143,12 @@ async def _told(run_id: str, say: Callable[[Run[Any]], Awaitable[None]], done: s
     note(f"run {run_id}: {done}")
 
 
-def _accepted(number: int, as_json: bool) -> None:
+def _accepted(number: int | None, as_json: bool) -> None:
     if as_json:
         print_json({"accepted": number})
     else:
-        note(f"accepted as message {number}")
+        note("queued" if number is None else f"accepted as message {number}")
 
 
 def _text(given: str) -> str:
     return sys.stdin.read() if given == "-" else given
-
-
-async def _attached(paths: list[Path] | None) -> list[Attachment]:
-    if not paths:
-        return []
-    from mainspring.services import blob_store  # it brings the activities, which only this needs
-
-    config = optional_config()
-    store = blob_store(config) if config else None
-    return [await attachment(path, blobs=store) for path in paths]
