@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 EXTRAS := openai,anthropic,embedded
 
-# Extra arguments for pytest: make test PYTEST_ARGS="tests/test_guard.py -x"
+# Extra arguments for pytest: make test PYTEST_ARGS="tests/workflows/test_budget.py -x"
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
