@@ -1,4 +1,9 @@
-"""The command line, as its users run it: the real console script in a process of its own."""
+"""The command line, as its users run it: the real console script in a process of its own.
+
+A process takes a second to begin. What only reads arguments and prints is called in this one instead
+(`Site.call`); what depends on the process is not: how it ends, what a pipe or a terminal is given, signals,
+and, once for each module of commands, that the console script finds it.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,10 @@ import pty
 import re
 import signal
 import subprocess
+import sys
 import sysconfig
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -22,13 +28,20 @@ from uuid import uuid4
 import pytest
 import yaml
 from temporalio.client import Client
+from typer.testing import CliRunner, Result
 
 from mainspring.cli import COMMANDS
 from mainspring.cli.app import app
 from mainspring.cli.check import config_app
+from mainspring.client import start_run
+from mainspring.connect import DEFAULT_ADDRESS
 from mainspring.embedded import Server, free_port
 
+for module in COMMANDS:  # registers their commands, as the console script does
+    import_module(f"mainspring.cli.{module}")
+
 PROGRAM = Path(sysconfig.get_path("scripts")) / "mainspring"
+PLAIN = Path(__file__).parent / "servers" / "plain.py"
 ANSI = re.compile(r"\x1b\[")
 NOWHERE = "127.0.0.1:1"
 ANSWER = "It is **blue**."
@@ -78,14 +91,23 @@ class Site:
         assert "Traceback" not in done.stderr
         return done
 
+    def call(self, *args: str, status: int = 0, **environment: str) -> Result:
+        """Run a command here, in this process; its exit status must be `status`."""
+        wanted = _environment(**environment)
+        changed = {name: wanted.get(name) for name in {*wanted, *os.environ}}
+        with contextlib.chdir(self.folder):
+            done = CliRunner().invoke(app, args, env=changed, catch_exceptions=False)
+        assert done.exit_code == status, done.output
+        return done
+
     def json(self, *args: str) -> Any:
-        """What a command prints with --json."""
-        return json.loads(self.run(*args, "--json").stdout)
+        """What a command prints with --json, in this process."""
+        return json.loads(self.call(*args, "--json").stdout)
 
     def start(self, *args: str) -> str:
         """Start a run; its id."""
         name = f"run-{uuid4().hex[:12]}"
-        self.run("start", "Which colour?", "--agent", "guide", "--id", name, *args)
+        self.call("start", "Which colour?", "--agent", "guide", "--id", name, *args)
         return name
 
 
@@ -115,8 +137,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def answered(site: Site) -> str:
     """A run that has ended with its answer."""
-    name = f"run-{uuid4().hex[:12]}"
-    site.run("run", "Which colour?", "--agent", "guide", "--id", name)
+    name = site.start()
+    site.call("watch", name)
     return name
 
 
@@ -138,8 +160,8 @@ def test_run_prints_the_answer_alone_on_standard_output(site: Site) -> None:
 
 
 def test_run_with_json_prints_the_result(site: Site) -> None:
-    """A program gets the whole typed result."""
-    result = site.json("run", "Which colour?", "--agent", "guide")
+    """A program gets the whole typed result, alone on standard output."""
+    result = json.loads(site.run("run", "Which colour?", "--agent", "guide", "--json").stdout)
     assert (result["outcome"], result["answer"], result["spend"]["tool_calls"]) == ("completed", ANSWER, 1)
 
 
@@ -152,6 +174,9 @@ def test_run_that_ends_without_an_answer_exits_with_1(site: Site) -> None:
 
 def test_run_starts_a_server_where_there_is_none(lonely: Site) -> None:
     """With a configuration and no server, one is started for the run, and ended with it."""
+    port = int(DEFAULT_ADDRESS.rpartition(":")[2])
+    if free_port(port) != port:
+        pytest.skip(f"somebody serves {DEFAULT_ADDRESS}, where `run` looks first")
     done = lonely.run("run", "Which colour?", "--agent", "guide", TEMPORAL_CONFIG_FILE=_default_taken(lonely))
     assert done.stdout == f"{ANSWER}\n"
     assert not (lonely.folder / ".mainspring" / "temporal.json").exists()
@@ -174,28 +199,19 @@ def test_interrupted_run_goes_on_and_says_how_to_come_back(site: Site) -> None:
     assert f"mainspring watch {name}" in told
     assert f"mainspring cancel {name}" in told
     site.run("cancel", name)
-    assert "cancelled" in site.run("watch", name, status=1).stderr  # it was open until then
+    assert "cancelled" in site.call("watch", name, status=1).stderr  # it was open until then
 
 
 async def test_run_says_that_nobody_serves_it(lonely: Site, server: Server) -> None:
     """A run that waits for a worker is told apart from one that takes its time."""
-    process = await asyncio.create_subprocess_exec(
-        PROGRAM,
-        "run",
-        "wait",
-        "--agent",
-        "guide",
-        cwd=lonely.folder,
-        env=_environment(TEMPORAL_ADDRESS=server.address),
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stderr is not None
-    told = ""
-    async with asyncio.timeout(60):
+    command = ("run", "wait", "--agent", "guide")
+    async with _process(lonely, server, *command) as process, asyncio.timeout(60):
+        assert process.stderr is not None
+        told = ""
         while "no worker serves task queue 'mainspring'" not in told:
             told += (await process.stderr.readline()).decode()
-    process.send_signal(signal.SIGINT)
-    await process.communicate()
+        process.send_signal(signal.SIGINT)
+        await process.communicate()
     assert process.returncode == 130
 
 
@@ -204,7 +220,7 @@ def test_run_in_a_terminal_is_live(site: Site) -> None:
     name = f"run-{uuid4().hex[:12]}"
     shown = _in_terminal(site, ["run", "wait", "--agent", "other", "--id", name], until="Slowly")
     assert "Slowly" in shown
-    site.run("cancel", name)
+    site.call("cancel", name)
 
 
 # --- starting and talking ---
@@ -218,17 +234,26 @@ def test_start_prints_the_id_that_watch_takes(site: Site) -> None:
 
 def test_prompt_can_come_from_standard_input(site: Site) -> None:
     """A dash stands for standard input, and an empty one is refused like a blank prompt."""
-    assert "blank" in site.run("start", "-", "--agent", "guide", status=2).stderr
+    assert "blank" in site.call("start", "-", "--agent", "guide", status=2).stderr
 
 
 def test_conversation_is_talked_to_from_the_command_line(site: Site) -> None:
     """A follow-up prints its own answer; `finish` ends the conversation, and then no message is taken."""
     name = site.start("--conversation")
     assert site.run("follow-up", name, "And now?", "--wait").stdout == f"{ANSWER}\n"
+    _wait_for(lambda: site.json("list", "--awaiting", "follow_up"), 30)  # it is told a moment later
     assert [row["run"] for row in site.json("list", "--awaiting", "follow_up")] == [name]
-    site.run("finish", name)
+    site.call("finish", name)
     assert site.json("watch", name)["exchanges"] == 2
-    assert "has ended" in site.run("steer", name, "too late", status=2).stderr
+    assert "has ended" in site.call("steer", name, "too late", status=2).stderr
+
+
+def test_message_is_repeated_under_its_id(site: Site) -> None:
+    """A message that is sent again under the same --message-id is the same message."""
+    name = site.start("--conversation")
+    numbers = [site.json("follow-up", name, "And now?", "--message-id", "mine") for _ in range(2)]
+    assert numbers == [{"accepted": 1}] * 2
+    site.call("cancel", name)
 
 
 # --- looking ---
@@ -239,7 +264,7 @@ def test_looking_commands_print_json(site: Site, answered: str) -> None:
     assert site.json("state", answered)["outcome"] == "completed"
     assert [entry["seq"] for entry in site.json("transcript", answered)] == [0, 1, 2, 3]
     assert site.json("explain", answered, "--turn", "2")["turn"] == 2
-    events = [json.loads(line) for line in site.run("events", answered, "--json").stdout.splitlines()]
+    events = [json.loads(line) for line in site.call("events", answered, "--json").stdout.splitlines()]
     assert [event["seq"] for event in events] == list(range(len(events)))
     assert events[-1]["event"] == "Finished"
 
@@ -255,15 +280,14 @@ def test_looking_commands_are_plain_in_a_pipe(site: Site, answered: str, command
 def test_events_of_an_open_run_are_printed_without_waiting(site: Site) -> None:
     """Without --follow, the command ends with the newest event there is."""
     name = site.start("--conversation")
-    began = time.monotonic()
+    _wait_for(lambda: site.json("state", name)["next_event"], 30)
     assert "RunStarted" in site.run("events", name).stdout
-    assert time.monotonic() - began < 30
-    site.run("cancel", name)
+    site.call("cancel", name)
 
 
 def test_agents_and_tools_are_listed(site: Site) -> None:
     """The configuration's agents, and the tools that one of them may use."""
-    assert [row["agent"] for row in site.json("agents")] == ["guide", "other"]
+    assert [row["agent"] for row in json.loads(site.run("agents", "--json").stdout)] == ["guide", "other"]
     names = [tool["declaration"]["name"] for tool in site.json("tools", "--agent", "guide")]
     assert names == ["files/list", "files/read", "files/search"]
     assert site.json("tools", "--agent", "other") == []
@@ -288,14 +312,14 @@ def test_replay_refuses_what_is_no_history(site: Site, answered: str, tmp_path: 
     """A run by its id replays; what is neither a history nor a run is wrong use."""
     assert [result["ok"] for result in site.json("replay", answered)] == [True]
     (tmp_path / "broken.json").write_text("{}")
-    assert "not a history" in site.run("replay", str(tmp_path / "broken.json"), status=2).stderr
-    assert "neither" in site.run("replay", "no-such-run", status=2).stderr
+    assert "not a history" in site.call("replay", str(tmp_path / "broken.json"), status=2).stderr
+    assert "neither" in site.call("replay", "no-such-run", status=2).stderr
 
 
 def test_config_commands_need_no_server(lonely: Site) -> None:
     """The schema and the configuration in effect are JSON."""
-    assert "properties" in json.loads(lonely.run("config", "schema").stdout)
-    assert "guide" in json.loads(lonely.run("config", "show").stdout)["agents"]
+    assert "properties" in json.loads(lonely.call("config", "schema").stdout)
+    assert "guide" in json.loads(lonely.call("config", "show").stdout)["agents"]
 
 
 def test_doctor_finds_a_whole_installation_healthy(site: Site) -> None:
@@ -316,9 +340,10 @@ def test_doctor_finds_what_a_provider_lacks(lonely: Site) -> None:
     """A model whose key is missing is found before a run pays for finding it; the key's name is told."""
     config = {"models": {"default": "openai:gpt-5-mini"}, "agents": {"guide": {}}}
     (lonely.folder / "mainspring.yaml").write_text(yaml.safe_dump(config))
-    assert "✗ model default" in (told := lonely.run("doctor", status=1).stdout)
+    nowhere = {"TEMPORAL_ADDRESS": NOWHERE}
+    assert "✗ model default" in (told := lonely.call("doctor", status=1, **nowhere).stdout)
     assert "OPENAI_API_KEY" in told
-    assert "✓ model default" in lonely.run("doctor", status=1, OPENAI_API_KEY="any").stdout
+    assert "✓ model default" in lonely.call("doctor", status=1, OPENAI_API_KEY="any", **nowhere).stdout
 
 
 # --- mistakes ---
@@ -331,17 +356,22 @@ def test_doctor_finds_what_a_provider_lacks(lonely: Site) -> None:
         (["start", "x", "--agent", "guide", "--model", "slo"], "did you mean 'slow'"),
         (["start", "x"], "guide, other"),
         (["steer", "nobody", "x"], "no run 'nobody'"),
-        (["frobnicate"], "frobnicate"),
         (["agents", "--config", "absent.yaml"], "absent.yaml"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_wrong_use_exits_with_2_and_one_message(site: Site, args: list[str], told: str) -> None:
     """A mistake of the user's is named, with what would be right, and is never a traceback."""
-    assert told in site.run(*args, status=2).stderr
+    assert told in site.call(*args, status=2).stderr
 
 
-@pytest.mark.parametrize("command", [["state", "x"], ["run", "x"], ["worker"]])
+def test_wrong_use_is_the_exit_status_of_the_process(site: Site) -> None:
+    """A script sees 2, whether it is the command line or ours to refuse."""
+    assert "frobnicate" in site.run("frobnicate", status=2).stderr
+    assert "no run 'nobody'" in site.run("steer", "nobody", "x", status=2).stderr
+
+
+@pytest.mark.parametrize("command", [["state", "x"], ["run", "x"], ["worker"]], ids=" ".join)
 def test_no_server_exits_with_3_and_names_the_address(lonely: Site, command: list[str]) -> None:
     """A server that was named and does not answer is an error; no other one is started in its place."""
     assert NOWHERE in lonely.run(*command, status=3, TEMPORAL_ADDRESS=NOWHERE).stderr
@@ -350,27 +380,30 @@ def test_no_server_exits_with_3_and_names_the_address(lonely: Site, command: lis
 def test_wrong_configuration_names_file_line_and_key(lonely: Site) -> None:
     """A configuration error shows where it is and the nearest known key."""
     (lonely.folder / "mainspring.yaml").write_text("modles: {}\n")
-    told = lonely.run("agents", status=2).stderr
+    told = lonely.call("agents", status=2).stderr
     assert "mainspring.yaml:1:1" in told
     assert "models" in told
 
 
-def test_worker_stops_cleanly_on_sigterm(site: Site) -> None:
-    """A worker that is told to stop ends with status 0."""
-    process = subprocess.Popen(
-        [PROGRAM, "worker"],
-        cwd=site.folder,
-        env=_environment(TEMPORAL_ADDRESS=site.address),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "serving task queue" in line:
-            break
-    process.send_signal(signal.SIGTERM)
-    process.stderr.read()
-    assert process.wait(40) == 0
+async def test_worker_stops_cleanly_on_sigterm(lonely: Site, server: Server) -> None:
+    """A worker that is told to stop ends with status 0, and what it had started ends with it."""
+    queue = f"queue-{uuid4().hex[:12]}"
+    command = [sys.executable, str(PLAIN), "--deaf", "--journal", str(lonely.folder / "journal")]
+    agent = {"model": "default", "tools": ["mcp:plain/*"]}
+    models = {"default": {"script": "hello.yaml"}}
+    config = {"task_queue": queue, "models": models, "agents": {"guide": agent}}
+    config["mcp"] = {"plain": {"command": command}}
+    (lonely.folder / "mainspring.yaml").write_text(yaml.safe_dump(config))
+    (lonely.folder / "hello.yaml").write_text(yaml.safe_dump({"replies": [{"text": "Hello."}]}))
+    async with _process(lonely, server, "worker") as process, asyncio.timeout(60):
+        client = await Client.connect(server.address)
+        run = await start_run(client, agent="guide", prompt="Hello?", task_queue=queue)
+        assert (await run.result()).answer == "Hello."
+        assert _processes_of(lonely.folder)
+        process.send_signal(signal.SIGTERM)
+        _, told = await process.communicate()
+    assert process.returncode == 0, told.decode()
+    assert _processes_of(lonely.folder) == []
 
 
 def test_reader_that_has_read_enough_ends_the_command(site: Site, answered: str) -> None:
@@ -385,8 +418,6 @@ def test_reader_that_has_read_enough_ends_the_command(site: Site, answered: str)
 
 def test_every_command_shows_an_example(lonely: Site) -> None:
     """The help of each command ends with how it is used."""
-    for name in COMMANDS:
-        import_module(f"mainspring.cli.{name}")
     commands = [info for group in (app, config_app) for info in group.registered_commands]
     assert len(commands) > 20
     for info in commands:
@@ -446,6 +477,37 @@ def _in_terminal(site: Site, args: list[str], *, until: str) -> str:
     process.wait(20)
     os.close(ours)
     return shown
+
+
+@contextlib.asynccontextmanager
+async def _process(site: Site, server: Server, *args: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The console script with another server, killed at the end if it has not ended."""
+    process = await asyncio.create_subprocess_exec(
+        PROGRAM,
+        *args,
+        cwd=site.folder,
+        env=_environment(TEMPORAL_ADDRESS=server.address),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def _processes_of(folder: Path) -> list[str]:
+    """The processes whose command line names that folder."""
+    if sys.platform == "linux":  # a slim container has no `ps`
+        shown = []
+        for file in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):  # it has ended
+                shown.append(file.read_bytes().decode(errors="replace"))
+    else:
+        command = ["ps", "-A", "-ww", "-o", "command="]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line for line in shown if str(folder) in line]
 
 
 def _wait_for(condition: Any, seconds: float) -> None:
