@@ -110,15 +110,29 @@ class ArmActivity:
     async def arm(self, request: ArmRequest) -> dict[str, Any]:
         """The arming record of a run: `Armed`.
 
-        Raises: ApplicationError(INVALID_INPUT), not retryable; ApplicationError(CATALOG_UNAVAILABLE).
+        Raises: ApplicationError(INVALID_INPUT), not retryable; ApplicationError(CATALOG_UNAVAILABLE). Both
+            carry `{"search_attributes": […]}`, so that also a run that is refused can be found.
         """
-        run = request.input
+        attributes = await registered()
+        try:
+            armed = await self._armed(request.input, attributes)
+        except ApplicationError as refusal:
+            known = {"search_attributes": list(attributes)}
+            raise ApplicationError(
+                refusal.message, known, type=refusal.type, non_retryable=refusal.non_retryable
+            ) from refusal
+        self._cache.put_armed(armed)
+        return wire(armed)
+
+    async def _armed(self, run: RunInput, attributes: tuple[str, ...]) -> Armed:
         name, spec = self._agent(run)
         models = await self._checked(run, spec)
         tools, notes = await self._catalog(spec)
+        missing = [attribute for attribute in ATTRIBUTES if attribute not in attributes]
+        if missing:
+            notes.append(f"the server has no search attribute {', '.join(missing)}: no run is found by it")
         armed = await self._record(name, spec, models, tools, notes)
-        self._cache.put_armed(armed)
-        return wire(armed)
+        return armed.model_copy(update={"search_attributes": attributes})
 
     @activity.defn(name="mainspring.catalog_page")
     async def catalog_page(self, blob: BlobRef | None, page: int) -> dict[str, Any]:
@@ -210,17 +224,11 @@ class ArmActivity:
         if len(head) > RECORD_BYTES_MAX:
             allowed = f"with its models it takes {len(head)} bytes; at most {RECORD_BYTES_MAX} are recorded"
             raise invalid_input([Refused("agent", name, allowed)])
-        attributes = await registered()
-        missing = [attribute for attribute in ATTRIBUTES if attribute not in attributes]
-        if missing:
-            told = f"the server has no search attribute {', '.join(missing)}: runs cannot be found by it"
-            notes = [*notes, told]
         armed = Armed(
             agent=name,
             spec=spec,
             models=models,
             digest=blake2b(b"%d:%b%b" % (len(head), head, catalog), digest_size=8).hexdigest(),
-            search_attributes=attributes,
             notes=tuple(clip(note, NOTE_MAX) for note in notes[:NOTES_MAX]),
         )
         if len(catalog) <= CATALOG_BYTES_MAX and len(head) + len(catalog) <= RECORD_BYTES_MAX:
@@ -265,7 +273,8 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = near(name, names)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
-    return f"no such agent is configured{hint}; known: {clip(', '.join(names), 400) or 'none'}"
+    known = clip(", ".join(names), 400) or "none"
+    return f"no such agent in the worker's configuration{hint}; known: {known} (restart it after a change)"
 
 
 def _unpriced(spec: AgentSpec, model: ModelSpec) -> Refused:

@@ -64,6 +64,7 @@ class Viewed(Protocol):
 
     input: RunInput | None
     armed: Armed | None
+    in_flight: dict[str, str]
     tools: dict[str, ToolDeclaration]
     budget: BudgetSpec
     meter: Meter
@@ -122,6 +123,7 @@ def state(run: Viewed) -> dict[str, Any]:
             for kind, queue in (("steer", run.inbox.steering), ("follow_up", run.inbox.follow_ups))
             for said in list(queue)[:50]
         ],
+        "in_flight": [{"call_id": call_id, "tool": tool} for call_id, tool in run.in_flight.items()],
         "paused": run.paused,
         "finishing": run.finishing,
         "last_text": run.last_text[-4_000:],

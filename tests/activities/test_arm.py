@@ -192,7 +192,7 @@ async def test_fallbacks_follow_in_order_once_each(tmp_path: Path) -> None:
 # --- what is refused ---
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [
-    ({"agent": "giude"}, "agent: 'giude': no such agent is configured; did you mean guide?"),
+    ({"agent": "giude"}, "agent: 'giude': no such agent in the worker's configuration; did you mean guide?"),
     ({"overrides": {"model": "defualt"}}, "model: 'defualt': no such model is configured; did you mean"),
     ({"agent": {"model": "gpt"}}, "model: 'gpt': no such model is configured; known: default, plain"),
     ({"overrides": {"limits": {"dept": 4}}}, "overrides.limits: 'dept': there is no such limit"),
@@ -373,7 +373,7 @@ async def test_tool_that_needs_approval_is_refused_when_admitted(tmp_path: Path)
 async def test_pattern_without_a_match_today_is_a_note(bench: Bench) -> None:
     """It may match tomorrow."""
     armed = await bench.arm(overrides={"tools": ["lookup", "zz*"]})
-    assert armed.notes == ("the pattern 'zz*' matches no tool today",)
+    assert armed.notes[0] == "the pattern 'zz*' matches no tool today"
 
 
 async def test_enormous_definition_is_left_out(tmp_path: Path) -> None:

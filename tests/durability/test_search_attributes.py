@@ -7,9 +7,11 @@ import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from mainspring.client import RunFailed
 from mainspring.embedded import Server, binary, free_port
 from support.history import task_failures
 from support.invariants import serving
@@ -69,13 +71,25 @@ async def _answers(address: str) -> None:
 
 
 async def test_run_works_on_a_server_without_our_search_attributes() -> None:
-    """Nothing of it fails, and it tells the server nothing that it would not take."""
+    """Nothing of it fails, it tells the server nothing that it would not take, and it says so once."""
     replies = [{"calls": [{"tool": "observe"}]}, {"text": "One."}]
     async with plain_server() as address, serving(address, replies=replies, tools=[observe]) as case:
         run = await case.start(lifetime="conversation", idle_timeout=0.5)
         result = await run.result()
         history = await case.history(run)
+        notes = (await case.events(run))[0]["notes"]
     assert (result.outcome, result.answer) == ("completed", "One.")
     assert task_failures(history) == []
+    assert sum("search attribute" in note for note in notes) == 1
     upserted = "upsert_workflow_search_attributes_event_attributes"
     assert not any(event.HasField(upserted) for event in history.events)
+
+
+async def test_run_that_is_refused_is_found_by_its_outcome(server: Server) -> None:
+    """Also a run that never began is found: those are the ones that one looks for."""
+    async with serving(server.address, replies=[{"text": "never"}]) as case:
+        run = await case.start(agent="nobody")
+        with pytest.raises(RunFailed):
+            await run.result()
+        looked_for = "MainspringAgent = 'nobody' AND MainspringOutcome = 'invalid_input'"
+        assert await found(case.client, f"{looked_for} AND WorkflowId = '{run.id}'") == {run.id}

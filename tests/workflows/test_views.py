@@ -48,6 +48,7 @@ class _Run:
     last_text: str = ""
     paused: bool = False
     finishing: bool = False
+    in_flight: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def _armed(**fields: Any) -> Armed:

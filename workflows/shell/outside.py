@@ -105,12 +105,14 @@ class RunShell(People):
                 "mainspring.arm",
                 {"input": wire(request)},
                 start_to_close_timeout=timedelta(seconds=120),
-                retry_policy=RetryPolicy(maximum_attempts=5, maximum_interval=timedelta(seconds=20)),
+                retry_policy=RetryPolicy(maximum_attempts=5, maximum_interval=timedelta(seconds=3)),
                 summary=clip(f"arm {views.agent_name(request)}", 100),
             )
         except ActivityError as error:
+            self.attributes = _attributes(error) or self.attributes
             raise _unavailable(error) from error
         armed = unwire(Armed, result)
+        self.attributes = armed.search_attributes
         self.declarations = await self._declarations(armed)
         return armed
 
@@ -222,14 +224,23 @@ class RunShell(People):
         began = workflow.time_ns()
         for run in wave:
             handle = self._start_call(run)
-            handle.add_done_callback(_note_end(ended, run.call.id))
+            handle.add_done_callback(self._note_end(ended, run.call.id))
             handles[run.call.id] = handle
+            self.in_flight[run.call.id] = run.call.tool
         try:
             await self.settle(list(handles.values()), grace=self.limits.cancel_grace)
         finally:
             for run in wave:
                 took = ended.get(run.call.id, began) - began
                 into[run.call.id] = self._call_outcome(run, handles[run.call.id], -(-took // 1_000_000))
+            self.in_flight.clear()
+
+    def _note_end(self, ended: dict[str, int], call_id: str) -> Callable[[Any], None]:
+        def note(_: Any) -> None:
+            ended[call_id] = workflow.time_ns()
+            self.in_flight.pop(call_id, None)
+
+        return note
 
     def _wall_left(self) -> float | None:
         """Seconds of wall time that the budget leaves.
@@ -310,6 +321,13 @@ def _unavailable(error: ActivityError) -> BaseException:
     return ApplicationError(f"arming failed: {told}", type=errors.CATALOG_UNAVAILABLE)
 
 
+def _attributes(error: ActivityError) -> tuple[str, ...]:
+    """The search attributes that the server has, from the details of a refusal."""
+    details = error.cause.details if isinstance(error.cause, ApplicationError) else ()
+    known = details[0].get("search_attributes") if details and isinstance(details[0], dict) else None
+    return tuple(str(name) for name in known) if isinstance(known, list) else ()
+
+
 def _decoded(result: RawValue | None) -> Any:
     """A call's result. It is decoded here and not by the SDK, since anybody's may be unreadable.
 
@@ -323,10 +341,3 @@ def _decoded(result: RawValue | None) -> Any:
         raise
     except Exception as error:
         raise ApplicationError("unreadable", type=errors.INVALID_PAYLOAD, non_retryable=True) from error
-
-
-def _note_end(ended: dict[str, int], call_id: str) -> Callable[[Any], None]:
-    def note(_: Any) -> None:
-        ended[call_id] = workflow.time_ns()
-
-    return note

@@ -42,6 +42,8 @@ class RunState:
     def __init__(self) -> None:
         self.input: RunInput | None = None
         self.armed: Armed | None = None
+        self.attributes: tuple[str, ...] = ()  # search attributes of ours that the server has
+        self.in_flight: dict[str, str] = {}  # tools by call id
         self.declarations: list[ToolDeclaration] = []
         self.tools: dict[str, ToolDeclaration] = {}
         self.budget = BudgetSpec()
@@ -136,11 +138,11 @@ class RunState:
         return self.status == "acting" and self.meter.turns % ATTRIBUTES_EVERY_TURNS == 0
 
     def _upsert(self) -> None:
-        armed = self.armed
-        if armed is None or not armed.search_attributes:
+        if not self.attributes or self.input is None:
             return
+        agent = self.armed.agent if self.armed else views.agent_name(self.input)
         wanted: dict[str, JsonValue] = {
-            "MainspringAgent": clip(armed.agent, ATTRIBUTE_CHARACTERS),
+            "MainspringAgent": clip(agent, ATTRIBUTE_CHARACTERS),
             "MainspringStatus": self.status,
             "MainspringAwaiting": self.awaiting,
             "MainspringOutcome": self.outcome,
@@ -150,7 +152,7 @@ class RunState:
         changed = {
             name: value
             for name, value in wanted.items()
-            if value is not None and name in armed.search_attributes and self._shown.get(name) != value
+            if value is not None and name in self.attributes and self._shown.get(name) != value
         }
         if changed:
             self._shown.update(changed)
