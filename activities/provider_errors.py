@@ -33,7 +33,7 @@ from temporalio.exceptions import ApplicationError
 from mainspring.activities import faults
 from mainspring.workflows.values import clip
 
-__all__ = ["missing_extra", "provider_error"]
+__all__ = ["missing_extra", "missing_variables", "provider_error"]
 
 _STATUSES: tuple[tuple[type[ModelAPIError], int], ...] = (
     (ModelContextWindowExceededError, 400),
@@ -50,6 +50,7 @@ _STATUSES: tuple[tuple[type[ModelAPIError], int], ...] = (
 
 _NO_FINISH = "without a `finish_reason`"
 _EXTRA = re.compile(r"pydantic-ai-slim\[([a-z0-9-]+)\]")
+_VARIABLES = re.compile(r"[Ss]et (?:the )?(`[A-Z][A-Z0-9_]*`(?: or `[A-Z][A-Z0-9_]*`)*)")
 _OUR_EXTRAS = frozenset({"openai", "anthropic", "google"})
 _KEY = re.compile(r"[A-Za-z0-9_\-]{24,}")
 
@@ -79,6 +80,12 @@ def missing_extra(error: ImportError, provider: str) -> ApplicationError:
     extra = named[1] if named else provider
     package = f"mainspring[{extra}]" if extra in _OUR_EXTRAS else f"pydantic-ai-slim[{extra}]"
     return faults.misconfigured(f"provider {provider} is not installed: pip install '{package}'")
+
+
+def missing_variables(error: Exception) -> str | None:
+    """The environment variables, `A` or `A or B`, that a provider's library asks for; not its advice."""
+    named = _VARIABLES.search(str(error))
+    return named[1].replace("`", "") if named else None
 
 
 def _phase(error: ModelConnectionError) -> str:

@@ -25,7 +25,7 @@ from pydantic_ai.usage import RequestUsage
 from mainspring.activities import faults
 from mainspring.activities.attachments import Attachments
 from mainspring.activities.prices import dollars
-from mainspring.activities.provider_errors import missing_extra, provider_error
+from mainspring.activities.provider_errors import missing_extra, missing_variables, provider_error
 from mainspring.activities.pulse import Pulse
 from mainspring.activities.replies import RawReply
 from mainspring.activities.scripted import Asked
@@ -86,6 +86,10 @@ def _build(spec: ModelSpec, key: str | None) -> Model[Any]:
     except ImportError as error:
         raise missing_extra(error, name) from None
     except (UserError, ValueError) as error:
+        missing = missing_variables(error)
+        if missing:
+            told = f"model {spec.name}: {missing} is not set where the worker runs"
+            raise faults.misconfigured(told) from None
         raise provider_error(UserError(f"model {spec.name}: {error}"), name) from None
 
 

@@ -90,9 +90,14 @@ class Run(Generic[T]):
     """
 
     def __init__(
-        self, client: Client, run_id: str, output: type[BaseModel] | None, patience_seconds: float
+        self,
+        client: Client,
+        run_id: str,
+        output: type[BaseModel] | None,
+        patience_seconds: float,
+        channel: Channel | None = None,
     ) -> None:
-        self._channel = Channel(client, run_id, patience_seconds=patience_seconds)
+        self._channel = channel or Channel(client, run_id, patience_seconds=patience_seconds)
         self._client = client
         self._output = output
 

@@ -9,9 +9,16 @@ import signal
 import sys
 from typing import NoReturn
 
+from temporalio.exceptions import ApplicationError
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
-__all__ = ["end_process", "log_through_python", "stop_requested"]
+from mainspring.schemas import errors
+
+__all__ = ["LOG_FORMAT", "end_process", "log_through_python", "short_failures", "stop_requested"]
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+_FORESEEN = frozenset(value for name, value in vars(errors).items() if name.isupper())
 
 
 def log_through_python() -> None:
@@ -23,6 +30,25 @@ def log_through_python() -> None:
     forwarded = LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
     telemetry = TelemetryConfig(logging=LoggingConfig(filter=warnings, forwarding=forwarded))
     Runtime.set_default(Runtime(telemetry=telemetry))
+
+
+def short_failures() -> None:
+    """One line of the log for an activity's failure that we foresee; a defect keeps its traceback."""
+    logger = logging.getLogger("temporalio.activity")
+    if _shorten not in logger.filters:
+        logger.addFilter(_shorten)
+
+
+def _shorten(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+    if isinstance(error, ApplicationError) and error.type in _FORESEEN:
+        told = " ".join(error.message.split())
+        about = getattr(record, "temporal_activity", {})
+        named = " ".join(str(about[key]) for key in ("activity_type", "activity_id") if key in about)
+        record.msg = f"{named} of run {about.get('workflow_id')} failed: {error.type}: {told}"
+        record.args = ()
+        record.exc_info = record.exc_text = None
+    return True
 
 
 def stop_requested() -> asyncio.Event:

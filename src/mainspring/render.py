@@ -6,10 +6,13 @@ do not hold: the text that is being written, and the calls in flight.
 
 from __future__ import annotations
 
+import json
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.padding import Padding
@@ -19,9 +22,26 @@ from rich.text import Text
 
 from mainspring.feed import Flight
 
-__all__ = ["LiveView", "line_of", "one_line", "spend_line", "styled", "table"]
+__all__ = [
+    "CallText",
+    "LiveView",
+    "Narrator",
+    "count",
+    "duration",
+    "hint_of_queue",
+    "indented",
+    "line_of",
+    "one_line",
+    "shown",
+    "spend_line",
+    "started_line",
+    "styled",
+    "table",
+]
 
 LIVE_LINES = 6
+SHOWN_SECONDS = 1.0
+"""A call in flight for this long is shown; most have ended by then."""
 MARKS = {"ok": "✓", "error": "✗", "refused": "✗", "not_run": "–", "interrupted": "–", "unknown": "?"}
 STYLES = {"✓": "green", "✗": "red", "?": "yellow", "!": "yellow"}
 
@@ -34,39 +54,111 @@ def one_line(text: object, characters: int) -> str:
     return line if len(line) <= characters else line[: characters - 1] + "…"
 
 
+def shown(value: object) -> str:
+    """Text as it is, a number with its thousands, anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def count(number: int, noun: str) -> str:
+    """`1 call`, `1,204 calls`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def duration(ms: float) -> str:
+    """`18 ms`, `8.1 s`, `9m 59s`, `2h 5m`."""
+    if ms < 1_000:
+        return f"{ms:.0f} ms"
+    if ms < 59_950:
+        return f"{ms / 1000:.1f} s"
+    minutes, seconds = divmod(round(ms / 1000), 60)
+    if minutes < 60:
+        return f"{minutes}m {seconds}s"
+    return f"{minutes // 60:,}h {minutes % 60}m"
+
+
 def money(dollars: float | None) -> str:
     """`$0.0042`; nothing where there is no price."""
-    return "" if dollars is None else f"${dollars:.4f}"
+    return "" if dollars is None else f"${dollars:,.4f}"
 
 
 def spend_line(spend: Mapping[str, Any]) -> str:
-    """Spend in one line: `3 turns · 4 calls · 5,120 in (2,048 cached) + 310 out · $0.0042 · 8.1 s`."""
+    """Spend in one line: `3 turns · 4 calls · 5,120 tokens in (2,048 cached), 310 out · $0.0042 · 8.1 s`."""
     cached = f" ({spend['cached_tokens']:,} cached)" if spend.get("cached_tokens") else ""
     parts = [
-        f"{spend.get('turns', 0)} turns",
-        f"{spend.get('tool_calls', 0)} calls",
+        count(spend.get("turns", 0), "turn"),
+        count(spend.get("tool_calls", 0), "call"),
         f"{spend.get('input_tokens', 0):,} tokens in{cached}, {spend.get('output_tokens', 0):,} out",
         money(spend.get("dollars")),
-        f"{spend.get('wall_ms', 0) / 1000:.1f} s",
+        duration(spend.get("wall_ms", 0)),
     ]
     return " · ".join(part for part in parts if part) + (" (at least)" if spend.get("partial") else "")
+
+
+def indented(text: str, indent: int, width: int | None) -> str:
+    """Text whose lines after the first begin at `indent`; with a width they are wrapped to it."""
+    margin = " " * indent
+    lines = text.splitlines() or [""]
+    if width is None:
+        return f"\n{margin}".join(lines)
+    room = max(20, width - indent)
+    wrapped = [part for line in lines for part in (textwrap.wrap(line, room, drop_whitespace=True) or [""])]
+    return f"\n{margin}".join(wrapped)
 
 
 # --- events as lines ---
 
 
+@dataclass(frozen=True, slots=True)
+class CallText:
+    """What the ledger holds of a call, for its line."""
+
+    arguments: Mapping[str, Any]
+    said: object = ""
+    tool: str = ""
+
+    @property
+    def brief(self) -> str:
+        """The arguments in a few words: one text alone as it is, else JSON."""
+        values = list(self.arguments.values())
+        if not values:
+            return ""
+        alone = len(values) == 1 and isinstance(values[0], str)
+        return one_line(values[0] if alone else shown(dict(self.arguments)), 60)
+
+
+def started_line(tool: str, call: CallText | None) -> str:
+    """A call that is under way: `→ price {"sku": "a1"}`; `tool` is for one that the ledger does not know."""
+    if call is None:
+        return f"→ {tool}"
+    return one_line(f"→ {call.tool or tool} {shown(dict(call.arguments)) if call.arguments else ''}", 80)
+
+
+def hint_of_queue(task_queue: str, *, call: bool = False) -> str:
+    """What to do about a task queue that nobody serves."""
+    if call:
+        return f"no worker serves task queue {task_queue!r}; the call waits for one that has its activity"
+    return f"no worker serves task queue {task_queue!r}; the run waits for one: mainspring worker"
+
+
 def _started(event: Event) -> str:
     notes = "".join(f"\n! {note}" for note in event.get("notes", ()))
-    return f"agent {event['agent']} · model {event.get('model')} · {event['tools']} tools{notes}"
+    agent, model = event.get("agent") or "–", event.get("model") or "–"
+    return f"agent {agent} · model {model} · {count(event['tools'], 'tool')}{notes}"
 
 
-def _tool(event: Event) -> str:
+def _tool(event: Event, call: CallText | None = None) -> str:
     mark = MARKS.get(event["status"], "·")
-    told = "" if event["status"] == "ok" else f" {event['status']}"
-    size = f" · {event['bytes']:,} bytes" if event["bytes"] else ""
-    return (
-        f"{mark} {event['tool']}{told} · {event['ms']} ms{size}{' · spilled' * event.get('spilled', False)}"
-    )
+    if event["status"] == "error" and call is not None and call.said:
+        return f"{mark} {event['tool']}: {one_line(shown(call.said), 200)}"
+    told = "" if event["status"] == "ok" else f" {event['status'].replace('_', ' ')}"
+    said = f" {call.brief}" if call is not None and call.brief else ""
+    size = f" · {count(event['bytes'], 'byte')}" if event["bytes"] else ""
+    spilled = " · spilled" * event.get("spilled", False)
+    return f"{mark} {event['tool']}{said}{told} · {duration(event['ms'])}{size}{spilled}"
 
 
 def _model_failed(event: Event) -> str:
@@ -84,7 +176,7 @@ def _exchange_ended(event: Event) -> str | None:
 
 def _finished(event: Event) -> str:
     code = f" ({event['code']})" if event.get("code") else ""
-    left = f" · {event['unanswered']} messages unanswered" if event.get("unanswered") else ""
+    left = f" · {count(event['unanswered'], 'message')} unanswered" if event.get("unanswered") else ""
     return f"{event['outcome']}{code}{left}"
 
 
@@ -112,16 +204,54 @@ _LINES: dict[str, Callable[[Event], str | None]] = {
 }
 
 
-def line_of(event: Event) -> str | None:
-    """An event for a person; None for one that says nothing to them. An unknown event shows its fields."""
-    shown = _LINES.get(event["event"], _unknown)
-    return shown(event)
+def line_of(event: Event, call: CallText | None = None) -> str | None:
+    """An event for a person; None for one that says nothing to them. An unknown event shows its fields.
+
+    Args:
+        event: As the query `events` gives it.
+        call: Of a call that has ended: what was asked for and what came, where it is known.
+    """
+    if event["event"] == "ToolCompleted":
+        return _tool(event, call)
+    return _LINES.get(event["event"], _unknown)(event)
 
 
 def _unknown(event: Event) -> str:
     rest = {key: value for key, value in event.items() if key not in ("seq", "turn", "at", "event")}
-    told = " ".join(f"{key}={one_line(value, 60)}" for key, value in rest.items())
+    told = " ".join(f"{key}={one_line(shown(value), 60)}" for key, value in rest.items())
     return f"! {event['event']} {told}".rstrip()
+
+
+@dataclass(slots=True)
+class Narrator:
+    """Tells a run to somebody who is told its end anyway, so that the end is told once.
+
+    What announces an end is held back until it is known whether the run ends with it.
+    """
+
+    single: bool = False
+    held: list[str] = field(default_factory=list[str])
+
+    def lines(self, event: Event, call: CallText | None = None) -> list[str]:
+        """The lines to show now that this has happened."""
+        kind, line = event["event"], line_of(event, call)
+        if kind == "RunStarted":
+            self.single = event.get("lifetime") == "single"
+        if kind == "Finished":
+            self.held.clear()
+            return []
+        if line is None and kind != "ExchangeEnded":
+            return []
+        if kind == "ExchangeEnded" and event.get("message"):
+            self.held.clear()  # its message is what the failed call said
+        told = [*self.held, line] if line else list(self.held)
+        self.held.clear()
+        ends = (kind == "ModelFailed" and not event.get("fallback")) or (
+            kind == "ExchangeEnded" and self.single
+        )
+        if ends:
+            self.held, told = told, []
+        return told
 
 
 # --- the live view ---
@@ -132,7 +262,8 @@ class LiveView:
     """The foot of a run on a terminal, drawn again and again below the lines of its events."""
 
     flight: Flight = field(default_factory=Flight)
-    served: bool = True
+    calls: Mapping[str, CallText] = field(default_factory=dict[str, CallText])
+    hint: str = ""
     spend: str = ""
     turn: int = 0
     spinner: Spinner = field(default_factory=lambda: Spinner("dots"))
@@ -141,23 +272,26 @@ class LiveView:
         """Take an event in."""
         self.turn = max(self.turn, event["turn"])
         if event["event"] == "BudgetCheckpoint":
-            parts = (f"{event['tokens']:,} tokens", f"{event['calls']} calls", money(event.get("dollars")))
-            self.spend = " · ".join(part for part in parts if part)
+            spent = (count(event["tokens"], "token"), count(event["calls"], "call"))
+            self.spend = " · ".join(part for part in (*spent, money(event.get("dollars"))) if part)
 
     def __rich__(self) -> RenderableType:
         """The view as it is now."""
         parts: list[RenderableType] = []
-        for name, attempt in self.flight.calls:
-            again = f" (attempt {attempt})" if attempt > 1 else ""
-            parts.append(Text(f"… {name}{again}", "cyan"))
+        for call in self.flight.calls:
+            if call.seconds >= SHOWN_SECONDS or call.attempt > 1:
+                again = f" (attempt {call.attempt})" if call.attempt > 1 else ""
+                since = f" · {duration(call.seconds * 1000)}" if call.seconds >= SHOWN_SECONDS else ""
+                line = f"{started_line(call.tool, self.calls.get(call.id))}{again}{since}"
+                parts.append(Text(line, "cyan", overflow="ellipsis", no_wrap=True))
         if self.flight.text:
             newest = "\n".join(self.flight.text.splitlines()[-LIVE_LINES:])
             parts.append(Padding(Text(newest, "italic"), (0, 0, 0, 2)))
         told = Text(
             " · ".join(part for part in (f"turn {self.turn}" * bool(self.turn), self.spend) if part), "dim"
         )
-        if not self.served:
-            told.append(" no worker serves this run; it waits", "yellow")
+        if self.hint:
+            told.append(f" {self.hint}".rstrip(), "yellow")
         self.spinner.update(text=told)
         return Group(*parts, self.spinner)
 
@@ -170,11 +304,46 @@ def styled(line: str) -> Text:
 # --- tables ---
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """A table without a frame."""
+def table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    width: int | None = None,
+    drop: Sequence[str] = (),
+) -> Table:
+    """A table without a frame. The first column, which is what one copies, is never folded or clipped.
+
+    Args:
+        headings: Of the columns.
+        rows: Cells.
+        width: Of the terminal.
+        drop: Columns that are left out, in this order, as long as it is too wide.
+    """
+    cells = [[_cell(cell) for cell in row] for row in rows]
+    left = _that_fit(headings, cells, width, drop)
     drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        drawn.add_column(heading, overflow="fold")
-    for row in rows:
-        drawn.add_row(*(escape("" if cell is None else str(cell)) for cell in row))
+    for index in left:
+        last = index == left[-1] and index > 0
+        drawn.add_column(headings[index], no_wrap=True, overflow="ellipsis" if last else "ignore")
+    if left:
+        drawn.columns[0].min_width = max([cell_len(headings[0]), *(cell_len(row[0]) for row in cells)])
+    for row in cells:
+        drawn.add_row(*(escape(row[index]) for index in left))
     return drawn
+
+
+def _cell(value: object) -> str:
+    return "–" if value is None else one_line(shown(value), 200)
+
+
+def _that_fit(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, drop: Sequence[str]
+) -> list[int]:
+    """Indexes of the columns that are shown."""
+    left = list(range(len(headings)))
+    wide = [max([cell_len(headings[index]), *(cell_len(row[index]) for row in rows)]) for index in left]
+    for name in drop:
+        if width is None or sum(wide[index] + 1 for index in left) - 1 <= width:
+            break
+        left.remove(headings.index(name))
+    return left

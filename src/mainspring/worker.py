@@ -28,7 +28,7 @@ from mainspring.activities.tools import Catalog
 from mainspring.connect import connect, place
 from mainspring.errors import ConfigError, MainspringError
 from mainspring.plugin import MainspringPlugin
-from mainspring.process import end_process, log_through_python, stop_requested
+from mainspring.process import LOG_FORMAT, end_process, log_through_python, short_failures, stop_requested
 from mainspring.run_errors import Unreachable
 
 __all__ = [
@@ -46,7 +46,7 @@ GRACEFUL_SECONDS = 30.0
 
 def main() -> NoReturn:
     """Serve until told to stop; ends the process."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     log_through_python()
     try:
         asyncio.run(work(None))
@@ -121,6 +121,7 @@ async def serving(
     client: Client, plugin: MainspringPlugin, *, graceful_seconds: float = GRACEFUL_SECONDS
 ) -> AsyncGenerator[Worker]:
     """Serve for as long as the block runs; a worker that fails for good ends the block with its error."""
+    short_failures()
     async with make_worker(client, plugin, graceful_seconds=graceful_seconds) as worker:
         yield worker
 

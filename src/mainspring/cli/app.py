@@ -7,11 +7,13 @@ traceback.
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import inspect
 import io
 import logging
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
@@ -19,14 +21,17 @@ from typing import Annotated, Any, NoReturn, ParamSpec
 
 import typer
 from temporalio.client import Client
+from typer.core import TyperGroup
 
 from mainspring import config as configuration
 from mainspring.attachments import attachment
+from mainspring.cli import interrupts
+from mainspring.cli.interrupts import EXIT_INTERRUPTED
 from mainspring.cli.output import problem
 from mainspring.connect import Place, connect, place
 from mainspring.errors import ConfigError, MainspringError
-from mainspring.process import end_process, log_through_python
-from mainspring.run_errors import RunFailed, Unreachable
+from mainspring.process import LOG_FORMAT, end_process, log_through_python
+from mainspring.run_errors import NoWorker, RunFailed, Unreachable
 from mainspring.schemas.config import Config
 from mainspring.schemas.ledger import Attachment
 
@@ -36,6 +41,7 @@ __all__ = [
     "EXIT_NO_ANSWER",
     "EXIT_NO_SERVER",
     "EXIT_USE",
+    "Group",
     "app",
     "attached",
     "chosen_config",
@@ -51,12 +57,60 @@ __all__ = [
 EXIT_NO_ANSWER = 1
 EXIT_USE = 2
 EXIT_NO_SERVER = 3
-EXIT_INTERRUPTED = 130
+EXIT_UNWRITTEN = 1
+_UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EBADF, errno.EIO)
+_WRONG_USE: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
+"""What the command line library raises for wrong use; it has no public name in typer."""
 
 P = ParamSpec("P")
 
+
+class Group(TyperGroup):
+    """Commands whose summaries are whole, and whose mistakes are one line."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands, each with the first sentences of its help."""
+        for command in self.commands.values():
+            command.short_help = " ".join((command.help or "").split("\n\n")[0].split())
+        super().format_commands(ctx, formatter)
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run a command line; ends with SystemExit unless asked not to."""
+        alone = options.get("standalone_mode", True)
+        options["standalone_mode"] = False
+        if not alone:
+            return super().main(*args, **options)
+        try:
+            status = super().main(*args, **options)
+        except _WRONG_USE as error:
+            _wrong_use(error)
+            status = EXIT_USE
+        except OSError as error:
+            if error.errno not in _UNWRITABLE:
+                raise
+            if not isinstance(error, BrokenPipeError):  # whoever reads us has not simply read enough
+                problem(f"the output cannot be written: {error.strerror}")
+            status = EXIT_UNWRITTEN
+        except (KeyboardInterrupt, typer.Abort):
+            status = EXIT_INTERRUPTED
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _wrong_use(error: Any) -> None:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return
+    context = getattr(error, "ctx", None)
+    hint = f" (`{context.command_path} --help` shows its use)" if context else ""
+    told = " ".join(error.format_message().split()).replace("Value error, ", "").rstrip(".")
+    problem(told + hint)
+
+
 app = typer.Typer(
     name="mainspring",
+    cls=Group,
     help="Agent runs on Temporal: each run survives the loss of any process, and can be watched and steered.",
     epilog="Example: mainspring run 'Which module owns retries?' --agent guide",
     no_args_is_help=True,
@@ -73,6 +127,7 @@ CONFIG = Annotated[
     typer.Option(
         "--config",
         "-c",
+        metavar="FILE",
         help="Configuration. Default: $MAINSPRING_CONFIG, else the nearest mainspring.yaml here or above.",
     ),
 ]
@@ -91,7 +146,10 @@ def _globals(config: CONFIG = None) -> None:
 
 def run_app() -> NoReturn:
     """Run the command line and end the process deliberately; the interpreter's own shutdown may crash."""
-    logging.basicConfig(level=os.environ.get("MAINSPRING_LOG", "ERROR").upper(), stream=sys.stderr)
+    _open_streams()
+    logging.basicConfig(
+        level=os.environ.get("MAINSPRING_LOG", "ERROR").upper(), format=LOG_FORMAT, stream=sys.stderr
+    )
     logging.getLogger("temporalio").setLevel(logging.CRITICAL)
     log_through_python()
     for stream in (sys.stdout, sys.stderr):
@@ -99,12 +157,20 @@ def run_app() -> NoReturn:
             stream.reconfigure(errors="backslashreplace")  # what a model wrote may not fit the terminal
     status = 0
     try:
-        app(standalone_mode=True)
+        app()
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 1
-    except BrokenPipeError:
-        status = EXIT_INTERRUPTED  # whoever read our output has read enough
+    except KeyboardInterrupt:
+        status = EXIT_INTERRUPTED
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_process(status)
+
+
+def _open_streams() -> None:
+    """Streams that were closed when we were started fail at being written to, as any that cannot be."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def command(function: Callable[P, Coroutine[Any, Any, int | None]]) -> Callable[P, None]:
@@ -118,6 +184,7 @@ def command(function: Callable[P, Coroutine[Any, Any, int | None]]) -> Callable[
         config = kwargs.pop(_CONFIG.name, None)
         if isinstance(config, Path):
             _Chosen.config = config
+        interrupts.raises()
         try:
             status = asyncio.run(_awaited(function(*args, **kwargs)))
         except MainspringError as error:
@@ -142,7 +209,7 @@ async def _awaited(coroutine: Awaitable[int | None]) -> int | None:
 
 
 def _status(error: MainspringError) -> int:
-    if isinstance(error, Unreachable):
+    if isinstance(error, Unreachable | NoWorker):
         return EXIT_NO_SERVER
     return EXIT_NO_ANSWER if isinstance(error, RunFailed) else EXIT_USE
 

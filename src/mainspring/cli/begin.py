@@ -26,11 +26,12 @@ from mainspring.cli.app import (
 )
 from mainspring.cli.follow import end, follow
 from mainspring.cli.output import note, print_answer, print_json
-from mainspring.client import Run, get_run, start_run
+from mainspring.cli.reading import reading
+from mainspring.client import Run, start_run
 from mainspring.connect import Place, connect
 from mainspring.embedded import embedded
 from mainspring.errors import ConfigError
-from mainspring.process import stop_requested
+from mainspring.process import LOG_FORMAT, stop_requested
 from mainspring.run_errors import Refused, Unreachable
 from mainspring.schemas.base import JsonValue
 from mainspring.schemas.config import Config
@@ -42,17 +43,26 @@ REACH_SECONDS = 3.0
 OWN_WORKER_GRACE_SECONDS = 2.0
 
 AGENT = Annotated[
-    str | None, typer.Option("--agent", "-a", help="Configured agent. Default: the only one there is.")
+    str | None,
+    typer.Option("--agent", "-a", metavar="AGENT", help="Configured agent. Default: the only one there is."),
 ]
-MODEL = Annotated[str | None, typer.Option("--model", "-m", help="Configured model, instead of the agent's.")]
-TURNS = Annotated[int | None, typer.Option("--turns", min=1, help="Most turns, instead of the agent's.")]
+MODEL = Annotated[
+    str | None,
+    typer.Option("--model", "-m", metavar="MODEL", help="Configured model, instead of the agent's."),
+]
+TURNS = Annotated[
+    int | None, typer.Option("--turns", min=1, metavar="N", help="Most turns, instead of the agent's.")
+]
 RUN_ID = Annotated[
-    str | None, typer.Option("--id", help="The run's id. Default: made from the agent's name.")
+    str | None, typer.Option("--id", metavar="ID", help="The run's id. Default: made from the agent's name.")
 ]
 ATTACH = Annotated[
-    list[Path] | None, typer.Option("--attach", help="A file to go with the prompt; repeat it.")
+    list[Path] | None,
+    typer.Option("--attach", metavar="FILE", help="A file to go with the prompt; repeat it."),
 ]
-PROMPT = Annotated[str, typer.Argument(help="The first message; `-` reads it from standard input.")]
+PROMPT = Annotated[
+    str, typer.Argument(metavar="PROMPT", help="The first message; `-` reads it from standard input.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +129,7 @@ async def start(
     wanted = _Wanted(_text(prompt), agent, model, turns, id, attach, conversation)
     begun = await _begin(client, config, wanted)
     if as_json:
-        print_json({"id": begun.id})
+        print_json({"run": begun.id, "id": begun.id})
     else:
         print_answer(begun.id)
 
@@ -127,13 +137,12 @@ async def start(
 @app.command(epilog="Example: mainspring watch guide-1f2e3d4c5b6a")
 @command
 async def watch(
-    run: Annotated[str, typer.Argument(help="The run's id.")],
-    from_: Annotated[int, typer.Option("--from", min=0, help="First event, by its number.")] = 0,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")],
+    from_: Annotated[int, typer.Option("--from", min=0, metavar="N", help="First event, by its number.")] = 0,
     as_json: AS_JSON = False,
 ) -> int:
     """Follow a run live until it ends, then print its answer. Ctrl-C leaves the run going."""
-    client = await connected()
-    found = get_run(client, run)
+    found = await reading(run)
     if not await follow(found, from_, stop_requested()):
         return EXIT_INTERRUPTED
     return await end(found, as_json)
@@ -229,7 +238,7 @@ def log_to(file: Path) -> None:
     for handler in list(root.handlers):
         root.removeHandler(handler)
     written = logging.FileHandler(file, encoding="utf-8")
-    written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    written.setFormatter(logging.Formatter(LOG_FORMAT))
     root.addHandler(written)
     root.setLevel(logging.INFO)
     logging.getLogger("temporalio").setLevel(logging.INFO)

@@ -14,7 +14,7 @@ from temporalio.worker import Replayer
 from mainspring import config as configuration
 from mainspring import doctor as examination
 from mainspring.channel import server_errors
-from mainspring.cli.app import AS_JSON, EXIT_NO_ANSWER, app, chosen_config, command, connected, loaded
+from mainspring.cli.app import AS_JSON, EXIT_NO_ANSWER, Group, app, chosen_config, command, connected, loaded
 from mainspring.cli.output import note, out, print_json
 from mainspring.plugin import MainspringPlugin
 from mainspring.render import one_line, styled
@@ -22,7 +22,12 @@ from mainspring.run_errors import Refused, UnknownRun
 
 __all__: list[str] = []
 
-config_app = typer.Typer(help="The configuration: its schema, and what is in effect.", no_args_is_help=True)
+config_app = typer.Typer(
+    cls=Group,
+    rich_markup_mode=None,
+    help="The configuration: its schema, and what is in effect.",
+    no_args_is_help=True,
+)
 app.add_typer(config_app, name="config", rich_help_panel=None)
 
 
@@ -61,10 +66,13 @@ async def doctor(as_json: AS_JSON = False) -> int:
 @command
 async def replay(
     histories: Annotated[
-        list[str] | None, typer.Argument(help="History files (JSON), or ids of runs to fetch.")
+        list[str] | None,
+        typer.Argument(metavar="HISTORY…", help="History files (JSON), or ids of runs to fetch."),
     ] = None,
-    query: Annotated[str | None, typer.Option(help="Replay what this visibility query finds.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Most histories of a query.")] = 100,
+    query: Annotated[
+        str | None, typer.Option(metavar="QUERY", help="Replay what this visibility query finds.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Most histories of a query.")] = 100,
     as_json: AS_JSON = False,
 ) -> int:
     """Replay histories against this version's code: would runs in flight go on?"""

@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from rich.live import Live
+from rich.padding import Padding
+from rich.text import Text
 
 from mainspring.cli.app import EXIT_NO_ANSWER
 from mainspring.cli.output import err, note, print_answer, print_json, problem
 from mainspring.client import Run
 from mainspring.errors import MainspringError
-from mainspring.feed import in_flight, is_served
-from mainspring.render import LiveView, line_of, spend_line, styled
+from mainspring.feed import CallInFlight, Flight, in_flight, is_served, unserved
+from mainspring.render import (
+    CallText,
+    LiveView,
+    Narrator,
+    count,
+    hint_of_queue,
+    shown,
+    spend_line,
+    started_line,
+    styled,
+)
 from mainspring.run_errors import RunCancelled, RunFailed
 from mainspring.schemas.run import RunResult
 
 __all__ = ["end", "follow"]
 
 LOOK_SECONDS = 0.4
-SERVED_SECONDS = 5.0
+QUIET_SECONDS = 5.0
+"""After this long without anything new, whoever watches is told what it waits for."""
+FIRST_LOOK_SECONDS = 1.0
+ANSWER_SECONDS = 5.0
+"""What only adds to the picture is waited for no longer."""
 
 
 async def follow(run: Run[Any], start: int, stop: asyncio.Event) -> bool:
@@ -41,16 +58,117 @@ async def follow(run: Run[Any], start: int, stop: asyncio.Event) -> bool:
                 await task
 
 
+class _Ledger:
+    """What the ledger holds beside the events: arguments and results of calls, words of replies."""
+
+    def __init__(self, run: Run[Any]) -> None:
+        self.run = run
+        self.calls: dict[str, CallText] = {}
+        self.texts: dict[int, str] = {}
+        self._next = 0
+
+    async def call(self, event: Mapping[str, Any]) -> CallText | None:
+        """The call that an event tells the end of."""
+        if event["event"] != "ToolCompleted":
+            return None
+        if event["status"] == "error" or event["call_id"] not in self.calls:
+            await self.learn()
+        return self.calls.get(event["call_id"])
+
+    async def text(self, event: Mapping[str, Any]) -> str | None:
+        """What the model said beside its calls, once its reply is there."""
+        if event["event"] != "BudgetCheckpoint":
+            return None
+        if event["turn"] not in self.texts:
+            await self.learn()
+        return self.texts.pop(event["turn"], None)
+
+    async def learn(self) -> None:
+        """Read on; what does not come soon is done without."""
+        with suppress(MainspringError, TimeoutError):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                while page := await self.run.channel.query("transcript", {"from": self._next}):
+                    for entry in page:
+                        self._take(entry)
+                    self._next = page[-1]["seq"] + 1
+
+    def _take(self, entry: Mapping[str, Any]) -> None:
+        for call in entry.get("calls", ()):
+            self.calls[call["id"]] = CallText(call.get("arguments", {}), tool=call["tool"])
+        if entry.get("calls") and entry.get("content"):
+            self.texts[entry.get("turn", 0)] = shown(entry["content"])
+        asked = self.calls.get(entry.get("call_id") or "")
+        if asked is not None:
+            self.calls[entry["call_id"]] = replace(asked, said=entry.get("content", ""))
+
+
+class _Watch:
+    """Looks on beside the events of a run, and says what keeps it waiting."""
+
+    def __init__(self, run: Run[Any], ledger: _Ledger) -> None:
+        self.run = run
+        self.ledger = ledger
+        self.told: set[str] = set()
+        self.heard()
+
+    def heard(self) -> None:
+        """Something new has come."""
+        self.since = asyncio.get_running_loop().time()
+        self.told.clear()
+
+    @property
+    def quiet(self) -> float:
+        """Seconds without anything new."""
+        return asyncio.get_running_loop().time() - self.since
+
+    async def complain(self) -> None:
+        """Print what keeps the run waiting, each thing once until something new comes."""
+        await asyncio.sleep(FIRST_LOOK_SECONDS)
+        while True:
+            if self.quiet >= FIRST_LOOK_SECONDS:
+                self._say(await self.hint(()))
+            if self.quiet >= QUIET_SECONDS:
+                for call in (await in_flight(self.run.channel)).calls:
+                    if call.seconds >= QUIET_SECONDS:
+                        self._say(await self._started(call))
+                        self._say(await self.hint((call,)))
+            await asyncio.sleep(FIRST_LOOK_SECONDS)
+
+    async def hint(self, calls: Sequence[CallInFlight]) -> str:
+        """What to do about a task queue that nobody serves: one of a call's, else the run's."""
+        client = self.run.channel.client
+        for call in calls:
+            waits = call.task_queue if call.seconds >= QUIET_SECONDS else None
+            if waits is not None and not await is_served(client, waits, activities=True):
+                return hint_of_queue(waits, call=True)
+        queue = await unserved(self.run.channel)
+        return "" if queue is None else hint_of_queue(queue)
+
+    async def _started(self, call: CallInFlight) -> str:
+        if call.id not in self.ledger.calls:
+            await self.ledger.learn()
+        return started_line(call.tool, self.ledger.calls.get(call.id))
+
+    def _say(self, line: str) -> None:
+        if line and line not in self.told:
+            self.told.add(line)
+            note(line if line.startswith("→") else f"! {line}")
+
+
 async def _plain(run: Run[Any], start: int) -> None:
     """A line an event."""
-    looking = asyncio.create_task(_quietly(_complain_once(run)))
+    narrator, ledger = Narrator(), _Ledger(run)
+    watch = _Watch(run, ledger)
+    looking = asyncio.create_task(_quietly(watch.complain()))
     try:
         async for event in run.events(start):
-            line = line_of(event)
-            if line is not None:
+            watch.heard()
+            for line in narrator.lines(event, await ledger.call(event)):
                 note(line)
     finally:
         looking.cancel()
+    for line in narrator.held:
+        note(line)
 
 
 async def _quietly(looking: Coroutine[Any, Any, None]) -> None:
@@ -59,38 +177,39 @@ async def _quietly(looking: Coroutine[Any, Any, None]) -> None:
         await looking
 
 
-async def _complain_once(run: Run[Any]) -> None:
-    await asyncio.sleep(1.0)
-    queue = (await run.channel.describe()).task_queue
-    if not await is_served(run.channel.client, queue):
-        note(f"! no worker serves task queue {queue!r}; the run waits for one: mainspring worker")
-
-
 async def _live(run: Run[Any], start: int) -> None:
-    """Lines of events, and below them what is under way."""
-    view = LiveView()
+    """Lines of events, and below them what is under way; what was said beside calls stays, dimmed."""
+    narrator, ledger = Narrator(), _Ledger(run)
+    watch, view = _Watch(run, ledger), LiveView(calls=ledger.calls)
     with Live(view, console=err, refresh_per_second=10, transient=True) as live:
-        looking = asyncio.create_task(_quietly(_look(run, view)))
+        looking = asyncio.create_task(_quietly(_look(watch, view)))
         try:
             async for event in run.events(start):
+                watch.heard()
                 view.feed(event)
-                line = line_of(event)
-                if line is not None:
+                if text := await ledger.text(event):
+                    view.flight = replace(view.flight, text="")
+                    live.console.print(Padding(Text(text.strip(), "dim"), (0, 0, 0, 2)))
+                for line in narrator.lines(event, await ledger.call(event)):
                     live.console.print(styled(line))
         finally:
             looking.cancel()
+            view.flight = Flight()
+    for line in narrator.held:
+        err.print(styled(line))
 
 
-async def _look(run: Run[Any], view: LiveView) -> None:
+async def _look(watch: _Watch, view: LiveView) -> None:
     """Keep the live view up to date with what events do not hold."""
     loop = asyncio.get_running_loop()
-    queue = (await run.channel.describe()).task_queue
-    asked = 0.0
+    asked = loop.time()
     while True:
-        if loop.time() - asked > SERVED_SECONDS:
-            view.served = await is_served(run.channel.client, queue)
+        view.flight = await in_flight(watch.run.channel)
+        if any(call.id not in view.calls for call in view.flight.calls):
+            await watch.ledger.learn()
+        if loop.time() - asked > FIRST_LOOK_SECONDS:
             asked = loop.time()
-        view.flight = await in_flight(run.channel)
+            view.hint = await watch.hint(view.flight.calls) if watch.quiet > FIRST_LOOK_SECONDS else ""
         await asyncio.sleep(LOOK_SECONDS)
 
 
@@ -102,11 +221,11 @@ async def end(run: Run[Any], as_json: bool) -> int:
         problem(str(error))
         if error.result is not None:
             _print_partial(error.result, as_json)
-        elif as_json:
-            outcome = "cancelled" if isinstance(error, RunCancelled) else None
-            print_json({"outcome": outcome, "message": str(error)})
+        else:
+            await _print_known(run, error, as_json)
         return EXIT_NO_ANSWER
     note(spend_line(result.spend.model_dump()))
+    _note_unanswered(result)
     if as_json:
         print_json(result.model_dump(mode="json"))
     else:
@@ -114,8 +233,28 @@ async def end(run: Run[Any], as_json: bool) -> int:
     return status
 
 
+async def _print_known(run: Run[Any], error: RunFailed, as_json: bool) -> None:
+    """What there is of a run that left no result: its worker, if one answers, knows what it spent."""
+    known: dict[str, Any] = {}
+    with suppress(MainspringError, TimeoutError):
+        async with asyncio.timeout(ANSWER_SECONDS):
+            known = await run.state()
+    if known:
+        note(spend_line(known["spend"]))
+    if as_json:
+        outcome = "cancelled" if isinstance(error, RunCancelled) else None
+        told = {name: known[name] for name in ("turn", "exchange", "spend") if name in known}
+        print_json({"outcome": outcome, "message": str(error), **told})
+
+
+def _note_unanswered(result: RunResult) -> None:
+    if result.unanswered:
+        note(f"! {count(len(result.unanswered), 'message')} unanswered")
+
+
 def _print_partial(result: RunResult, as_json: bool) -> None:
     note(spend_line(result.spend.model_dump()))
+    _note_unanswered(result)
     if as_json:
         print_json(result.model_dump(mode="json"))
     elif result.partial:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -11,35 +12,57 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from mainspring.channel import server_errors
 from mainspring.cli.app import AS_JSON, app, command, connected
-from mainspring.cli.output import note, out, print_json, print_table
-from mainspring.client import Run, get_run
-from mainspring.render import one_line, spend_line
+from mainspring.cli.output import note, out, print_json, print_table, width
+from mainspring.cli.reading import reading
+from mainspring.client import Run
+from mainspring.render import count, duration, indented, one_line, shown, spend_line
 from mainspring.run_errors import Refused
 from mainspring.schemas.base import wire
 from mainspring.schemas.ledger import Entry
 
 __all__: list[str] = []
 
-PATIENCE_SECONDS = 15.0
 COLUMNS = ("Agent", "Status", "Outcome", "Awaiting", "Turns", "Tokens")
+DROPPED = ("tokens", "turns", "outcome", "awaiting", "started", "agent", "status")
+"""Columns of `list` that a narrow terminal does without, the first one first."""
 
-RUN = Annotated[str, typer.Argument(help="The run's id.")]
+ENTRY_CHARACTERS = 2_000
+INDENT = 7
+
+RUN = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 
 
-async def _run(run_id: str) -> Run[Any]:
-    return get_run(await connected(), run_id, patience_seconds=PATIENCE_SECONDS)
+class Awaiting(StrEnum):
+    """What a run of this version may wait for."""
+
+    FOLLOW_UP = "follow_up"
+    BUDGET = "budget"
+    RESUME = "resume"
+    NONE = "none"
 
 
-@app.command("list", epilog="Example: mainspring list --awaiting approval --limit 20")
+class Status(StrEnum):
+    """What a run may be doing."""
+
+    THINKING = "thinking"
+    ACTING = "acting"
+    WAITING = "waiting"
+    CLOSED = "closed"
+
+
+@app.command("list", epilog="Example: mainspring list --awaiting follow_up --limit 20")
 @command
 async def list_(
     awaiting: Annotated[
-        str | None,
-        typer.Option(help="Waiting for: approval, answer, callback, budget, follow_up, resume, none."),
+        Awaiting | None, typer.Option(metavar="WHAT", help=f"Waiting for: {', '.join(Awaiting)}.")
     ] = None,
-    agent: Annotated[str | None, typer.Option("--agent", "-a", help="Of this agent.")] = None,
-    status: Annotated[str | None, typer.Option(help="thinking, acting, waiting or closed.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Most runs, newest first.")] = 50,
+    agent: Annotated[
+        str | None, typer.Option("--agent", "-a", metavar="AGENT", help="Of this agent.")
+    ] = None,
+    status: Annotated[
+        Status | None, typer.Option(metavar="STATUS", help=f"Doing: {', '.join(Status)}.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Most runs, newest first.")] = 50,
     as_json: AS_JSON = False,
 ) -> None:
     """List runs, newest first."""
@@ -54,7 +77,7 @@ async def list_(
     headings = ["run", *(name.lower() for name in COLUMNS), "started"]
     for row in rows:
         row["started"] = row["started"][:19].replace("T", " ")
-    print_table(headings, [[row[heading] for heading in headings] for row in rows])
+    print_table(headings, [[row[heading] for heading in headings] for row in rows], drop=DROPPED)
 
 
 async def _found(client: Client, query: str, limit: int) -> list[WorkflowExecution]:
@@ -64,7 +87,7 @@ async def _found(client: Client, query: str, limit: int) -> list[WorkflowExecuti
     except Refused as error:
         cause = error.__cause__
         if isinstance(cause, RPCError) and cause.status is RPCStatusCode.INVALID_ARGUMENT:
-            hint = "register the search attributes of ours; `mainspring doctor` says how"
+            hint = "register Mainspring's search attributes; `mainspring doctor` says how"
             raise Refused(f"the server cannot filter so: {cause.message}; {hint}") from error
         raise
 
@@ -91,35 +114,50 @@ def _row(found: WorkflowExecution) -> dict[str, Any]:
 @command
 async def state(run: RUN, as_json: AS_JSON = False) -> None:
     """What a run is doing, has spent, and waits for."""
-    shown = await (await _run(run)).state()
+    known = await (await reading(run)).state()
     if as_json:
-        print_json(shown)
+        print_json(known)
         return
-    awaiting = f", waiting for {shown['awaiting']}" if shown.get("awaiting", "none") != "none" else ""
-    outcome = f" ({shown['outcome']})" if shown.get("outcome") else ""
+    awaiting = f", waiting for {known['awaiting']}" if known.get("awaiting", "none") != "none" else ""
+    outcome = f" ({known['outcome']})" if known.get("outcome") else ""
+    names = [known.get("agent") or "–", f"model {known.get('model') or '–'}", known.get("lifetime") or "–"]
     lines = {
-        "status": f"{shown['status']}{outcome}{awaiting}{', paused' * bool(shown.get('paused'))}",
-        "agent": f"{shown.get('agent')} · model {shown.get('model')} · {shown.get('lifetime')}",
-        "turn": f"{shown['turn']} · exchange {shown['exchange']}",
-        "spent": spend_line(shown["spend"]),
-        "left": ", ".join(f"{value} {name}" for name, value in shown["left"].items() if value is not None),
-        "queued": ", ".join(one_line(item["message"], 60) for item in shown.get("queued", ())),
-        "notes": "; ".join(shown.get("notes", ())),
-        "says": one_line(shown.get("last_text", ""), 300),
+        "status": f"{known['status']}{outcome}{awaiting}{', paused' * bool(known.get('paused'))}",
+        "agent": " · ".join(names),
+        "turn": f"{known['turn']:,} · exchange {known['exchange']:,}",
+        "spent": spend_line(known["spend"]),
+        "left": _left(known["left"]),
+        "calls": ", ".join(item["tool"] for item in known.get("in_flight", ())),
+        "queued": "\n".join(one_line(item["message"], 200) for item in known.get("queued", ())),
+        "notes": "\n".join(known.get("notes", ())),
+        "says": one_line(known.get("last_text", ""), 300),
     }
     _print_lines({name: value for name, value in lines.items() if value})
+
+
+def _left(left: Mapping[str, Any]) -> str:
+    told = [
+        f"${value:,.4f}"
+        if name == "dollars"
+        else duration(value * 1000)
+        if name == "wall"
+        else count(value, name.removesuffix("s"))
+        for name, value in left.items()
+        if value is not None
+    ]
+    return ", ".join(told)
 
 
 @app.command(epilog="Example: mainspring events guide-1f2e3d4c5b6a --follow --json | jq .event")
 @command
 async def events(
     run: RUN,
-    from_: Annotated[int, typer.Option("--from", min=0, help="First event, by its number.")] = 0,
+    from_: Annotated[int, typer.Option("--from", min=0, metavar="N", help="First event, by its number.")] = 0,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
     as_json: AS_JSON = False,
 ) -> None:
     """Events of a run, one a line; with --json one JSON object a line."""
-    found = await _run(run)
+    found = await reading(run)
     newest = None if follow else await _newest_event(found, from_)
     if newest is not None and newest < from_:
         return
@@ -142,7 +180,7 @@ async def _newest_event(run: Run[Any], start: int) -> int:
 
 def _print_event(event: Mapping[str, Any]) -> None:
     rest = {key: value for key, value in event.items() if key not in ("seq", "turn", "at", "event")}
-    told = " ".join(f"{key}={one_line(value, 120)}" for key, value in rest.items())
+    told = " ".join(f"{key}={one_line(shown(value), 120)}" for key, value in rest.items())
     out.print(f"{event['seq']:>5} {event['at']} turn {event['turn']} {event['event']} {told}", markup=False)
 
 
@@ -150,52 +188,59 @@ def _print_event(event: Mapping[str, Any]) -> None:
 @command
 async def transcript(
     run: RUN,
-    from_: Annotated[int, typer.Option("--from", min=0, help="First entry, by its number.")] = 0,
-    limit: Annotated[int | None, typer.Option(min=1, help="Most entries.")] = None,
+    from_: Annotated[int, typer.Option("--from", min=0, metavar="N", help="First entry, by its number.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most entries.")] = None,
     as_json: AS_JSON = False,
 ) -> None:
     """The ledger of a run: what was said, called and observed."""
-    entries = await (await _run(run)).transcript(from_, limit)
+    entries = await (await reading(run)).transcript(from_, limit)
     if as_json:
         print_json([wire(entry) for entry in entries])
         return
     for entry in entries:
-        out.print(_entry(entry), markup=False)
+        out.print(_entry(entry, width()), markup=False)
 
 
-def _entry(entry: Entry) -> str:
+def _entry(entry: Entry, columns: int | None) -> str:
+    """An entry with its calls; its text keeps its lines, and on a terminal is wrapped."""
     who = f"{entry.role}/{entry.control_kind}" if entry.control_kind else entry.role
     label = f"{entry.seq:>4} {who}" + (f" {entry.tool}" if entry.tool else "") + " ✗" * entry.is_error
-    calls = "".join(f"\n       → {call.tool} {one_line(call.arguments, 200)}" for call in entry.calls)
-    return f"{label}: {one_line(entry.content, 500)}{calls}"
+    text = shown(entry.content)
+    clipped = text if len(text) <= ENTRY_CHARACTERS else f"{text[: ENTRY_CHARACTERS - 1]}…"
+    told = indented(clipped.strip("\n"), INDENT, columns)
+    first = f"{label}: {told}" if "\n" not in told else f"{label}:\n{' ' * INDENT}{told}"
+    calls = (one_line(f"→ {call.tool} {shown(call.arguments)}", 200) for call in entry.calls)
+    return first + "".join(f"\n{' ' * INDENT}{indented(call, INDENT + 2, columns)}" for call in calls)
 
 
 @app.command(epilog="Example: mainspring explain guide-1f2e3d4c5b6a --turn 3")
 @command
 async def explain(
     run: RUN,
-    turn: Annotated[int | None, typer.Option(min=1, help="Default: the newest.")] = None,
+    turn: Annotated[int | None, typer.Option(min=1, metavar="N", help="Default: the newest.")] = None,
     as_json: AS_JSON = False,
 ) -> None:
     """Why a turn went as it did: the tools offered, the plan, the verdicts, the request."""
-    shown = await (await _run(run)).explain(turn)
+    found = await (await reading(run)).explain(turn)
     if as_json:
-        print_json(shown)
+        print_json(found)
         return
-    offered = shown["offered"]
-    ranges = shown["plan"].get("ranges") or "all of them"
+    offered = found["offered"]
+    names = ", ".join(offered["names"]) or "none"
+    ranges = found["plan"].get("ranges")
+    seen = "all of them" if ranges is None else ", ".join(f"{start} to {stop - 1}" for start, stop in ranges)
     _print_lines(
         {
-            "turn": f"{shown['turn']} of exchange {shown['exchange']} · model {shown['model']}",
-            "offered": f"{offered['count']} of {offered['universe']}: {', '.join(offered['names'])}",
-            "entries": f"{ranges}, of {shown['ledger'].get('length', 0)}",
-            "verdicts": "; ".join(shown["verdicts"]) or "none",
+            "turn": f"{found['turn']:,} of exchange {found['exchange']:,} · model {found['model']}",
+            "offered": f"{offered['count']:,} of {offered['universe']:,}: {names}",
+            "entries": f"{seen}, of {found['ledger'].get('length', 0):,}",
+            "verdicts": "\n".join(found["verdicts"]) or "none",
         }
     )
-    note(f"the request: {len(shown['messages'])} messages (--json shows them)")
+    note(f"the request: {count(len(found['messages']), 'message')} (--json shows them)")
 
 
 def _print_lines(lines: Mapping[str, str]) -> None:
-    width = max((len(name) for name in lines), default=0)
+    indent = max((len(name) for name in lines), default=0) + 2
     for name, value in lines.items():
-        out.print(f"{name:<{width}}  {value}", markup=False)
+        out.print(f"{name:<{indent}}{indented(value, indent, width())}", markup=False)

@@ -8,7 +8,7 @@ import typer
 
 from mainspring.cli.app import AS_JSON, app, command, config_file, loaded
 from mainspring.cli.output import note, print_json, print_table
-from mainspring.render import one_line
+from mainspring.render import one_line, shown
 from mainspring.run_errors import Refused
 from mainspring.schemas.base import wire
 from mainspring.schemas.tools import ToolDefinition
@@ -46,18 +46,21 @@ async def agents(as_json: AS_JSON = False) -> None:
                 row["agent"],
                 row["model"],
                 " ".join(row["tools"]),
-                " ".join(f"{name}={value:g}" for name, value in row["budgets"].items()),
+                " ".join(f"{name}={shown(value)}" for name, value in row["budgets"].items()),
                 one_line(row["instructions"], 60),
             )
             for row in rows
         ],
+        drop=("instructions", "budgets", "tools"),
     )
 
 
 @app.command(epilog="Example: mainspring tools --agent guide")
 @command
 async def tools(
-    agent: Annotated[str | None, typer.Option("--agent", "-a", help="Only those this agent may use.")] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", "-a", metavar="AGENT", help="Only those this agent may use.")
+    ] = None,
     as_json: AS_JSON = False,
 ) -> None:
     """List the tools, with their effects; MCP servers are started to be asked for theirs."""
@@ -75,7 +78,8 @@ async def tools(
     if as_json:
         print_json([wire(tool) for tool in found])
     else:
-        print_table(("tool", "effects", "from", "description"), [_row(tool) for tool in found])
+        headings = ("tool", "effects", "from", "description")
+        print_table(headings, [_row(tool) for tool in found], drop=("description", "from", "effects"))
     for name, why in catalog.failures.items():
         note(f"! MCP server {name}: {one_line(why, 300)}")
     for told in catalog.notes:

@@ -12,10 +12,15 @@ from rich.markdown import Markdown
 
 from mainspring.render import table
 
-__all__ = ["err", "note", "out", "print_answer", "print_json", "print_table", "problem"]
+__all__ = ["err", "note", "out", "print_answer", "print_json", "print_table", "problem", "width"]
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False)
+
+
+def width() -> int | None:
+    """Columns of the terminal that data goes to; None for a pipe, whose lines are not broken."""
+    return out.width if out.is_terminal else None
 
 
 def note(text: str) -> None:
@@ -44,10 +49,12 @@ def print_answer(text: str) -> None:
     sys.stdout.flush()
 
 
-def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table on a terminal; tab-separated lines without headings in a pipe."""
+def print_table(
+    headings: Sequence[str], rows: Sequence[Sequence[object]], *, drop: Sequence[str] = ()
+) -> None:
+    """A table on a terminal, without the columns `drop` where it is narrow; tab-separated lines in a pipe."""
     if out.is_terminal:
-        out.print(table(headings, rows), soft_wrap=False)
+        out.print(table(headings, rows, width=out.width, drop=drop), soft_wrap=False)
         return
     for row in rows:
         cells = ("" if cell is None else " ".join(str(cell).split()) for cell in row)

@@ -27,10 +27,12 @@ GRACE_SECONDS = 5.0
 @command
 async def dev(
     port: Annotated[
-        int | None, typer.Option(help="Of Temporal. Default: 7233, or a free one.", min=1, max=65535)
+        int | None,
+        typer.Option(metavar="PORT", help="Of Temporal. Default: 7233, or a free one.", min=1, max=65535),
     ] = None,
     ui_port: Annotated[
-        int | None, typer.Option(help="Of the web UI. Default: 8233, or a free one.", min=1, max=65535)
+        int | None,
+        typer.Option(metavar="PORT", help="Of the web UI. Default: 8233, or a free one.", min=1, max=65535),
     ] = None,
 ) -> None:
     """Run an embedded Temporal with its UI, and a worker, until Ctrl-C. Not for production."""
@@ -49,6 +51,7 @@ async def dev(
             agents = ", ".join(plugin.config.agents) or "none"
             note(f"worker    task queue {plugin.config.task_queue} · agents: {agents} · log {log}")
             note("ready; Ctrl-C ends it, and runs go on when it starts again")
+            note("          restart it after editing mainspring.yaml or tools")
             await stop.wait()
             note("stopping")
 

@@ -18,15 +18,21 @@ __all__: list[str] = []
 
 PATIENCE_SECONDS = 15.0
 
-RUN = Annotated[str, typer.Argument(help="The run's id.")]
-MESSAGE = Annotated[str, typer.Argument(help="The message; `-` reads it from standard input.")]
-ATTACH = Annotated[list[Path] | None, typer.Option("--attach", help="A file to go with it; repeat it.")]
+RUN = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
+MESSAGE = Annotated[
+    str, typer.Argument(metavar="MESSAGE", help="The message; `-` reads it from standard input.")
+]
+ATTACH = Annotated[
+    list[Path] | None, typer.Option("--attach", metavar="FILE", help="A file to go with it; repeat it.")
+]
 
 
 MESSAGE_ID = Annotated[
     str | None,
     typer.Option(
-        "--message-id", help="Of this message: one that got no answer is repeated under its id, not doubled."
+        "--message-id",
+        metavar="ID",
+        help="Of this message: one that got no answer is repeated under its id, not doubled.",
     ),
 ]
 
@@ -116,7 +122,7 @@ async def finish(run: RUN) -> None:
 @command
 async def cancel(run: RUN) -> None:
     """Cancel a run."""
-    await _told(run, lambda found: found.cancel(), "told to cancel")
+    await _told(run, lambda found: found.cancel(), "cancellation requested")
 
 
 @app.command(
@@ -125,11 +131,11 @@ async def cancel(run: RUN) -> None:
 @command
 async def extend_budget(
     run: RUN,
-    turns: Annotated[int | None, typer.Option(help="More turns.")] = None,
-    tokens: Annotated[int | None, typer.Option(help="More tokens.")] = None,
-    dollars: Annotated[float | None, typer.Option(help="More dollars.")] = None,
-    wall: Annotated[str | None, typer.Option(help="More time, as 90s or 10m.")] = None,
-    calls: Annotated[int | None, typer.Option(help="More tool calls.")] = None,
+    turns: Annotated[int | None, typer.Option(metavar="N", help="More turns.")] = None,
+    tokens: Annotated[int | None, typer.Option(metavar="N", help="More tokens.")] = None,
+    dollars: Annotated[float | None, typer.Option(metavar="AMOUNT", help="More dollars.")] = None,
+    wall: Annotated[str | None, typer.Option(metavar="TIME", help="More time, as 90s or 10m.")] = None,
+    calls: Annotated[int | None, typer.Option(metavar="N", help="More tool calls.")] = None,
     message_id: MESSAGE_ID = None,
 ) -> None:
     """Add to a run's budget, and print the new one."""
