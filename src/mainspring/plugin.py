@@ -132,7 +132,9 @@ class MainspringPlugin(SimplePlugin):
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Add workflows and activities to the worker."""
         config = super().configure_worker(config)
-        _check_client(config["client"])
+        client = config.get("client")
+        assert client is not None
+        _check_client(client)
         for name, usual in _USUAL_THROTTLE.items():
             if config.get(name) in (None, usual):
                 config[name] = HEARTBEAT_THROTTLE  # type: ignore[literal-required]

@@ -19,6 +19,7 @@ from support.invariants import serving, transcript_of
 
 ARGUMENT_BYTES = 250_000
 RESULT_BYTES = 900_000
+WHOLE_BYTES = 450_000
 
 
 def assert_sound(history: WorkflowHistory) -> None:
@@ -41,13 +42,14 @@ async def store(text: str) -> int:
 
 
 @tool(effects="read")
-async def fetch(n: int) -> str:
+async def fetch(n: int, size: int) -> str:
     """Fetch a long text.
 
     Args:
         n: Which.
+        size: How long, in characters.
     """
-    return f"{n} " + "x" * RESULT_BYTES
+    return f"{n} " + "x" * size
 
 
 async def test_five_calls_with_large_arguments_all_run(server: Server) -> None:
@@ -70,8 +72,8 @@ async def test_five_calls_with_large_arguments_all_run(server: Server) -> None:
 async def test_arguments_beyond_what_a_reply_may_hold_are_answered(server: Server) -> None:
     """Calls whose arguments do not fit in one reply have an error observation each, and do not run."""
     calls = [{"tool": "store", "arguments": {"text": "${last_observation}"}} for _ in range(9)]
-    first = {"calls": [{"tool": "fetch", "arguments": {"n": 1}}]}
-    agent = {"limits": {"spill_bytes": 1_000_000}}
+    first = {"calls": [{"tool": "fetch", "arguments": {"n": 1, "size": WHOLE_BYTES}}]}
+    agent = {"limits": {"spill_bytes": 500_000}}
     async with serving(
         server.address, replies=[first, {"calls": calls}, {"text": "ok"}], tools=[store, fetch], agent=agent
     ) as case:
@@ -83,10 +85,11 @@ async def test_arguments_beyond_what_a_reply_may_hold_are_answered(server: Serve
     assert {event["status"] for event in done[1:]} == {"refused"}
 
 
-@pytest.mark.parametrize("spill_bytes", [None, 1_000_000])
+@pytest.mark.parametrize("spill_bytes", [None, 500_000])
 async def test_five_large_observations_do_not_end_the_run(server: Server, spill_bytes: int | None) -> None:
-    """Five parallel observations of 900 KB are spilled, or kept whole where the agent wants them whole."""
-    calls = [{"tool": "fetch", "arguments": {"n": i}} for i in range(5)]
+    """Five parallel observations of 900 KB are spilled; of 450 KB, kept whole where the agent wants that."""
+    size = RESULT_BYTES if spill_bytes is None else WHOLE_BYTES
+    calls = [{"tool": "fetch", "arguments": {"n": i, "size": size}} for i in range(5)]
     agent: dict[str, Any] = {"limits": {} if spill_bytes is None else {"spill_bytes": spill_bytes}}
     replies = [{"calls": calls}, {"text": "ok"}]
     async with serving(server.address, replies=replies, tools=[fetch], agent=agent) as case:
@@ -100,7 +103,7 @@ async def test_five_large_observations_do_not_end_the_run(server: Server, spill_
         assert all(entry["spilled"]["size"] > RESULT_BYTES for entry in seen)
         assert all(len(entry["content"]) < 4_096 for entry in seen)
     else:
-        assert all(len(entry["content"]) > RESULT_BYTES for entry in seen)
+        assert all(len(entry["content"]) > WHOLE_BYTES for entry in seen)
     assert_sound(history)
 
 
