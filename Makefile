@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { \
 	    $(PYTHON) -m venv --clear --without-pip $(VENV) && \
 	    $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
-	@echo "installing into $(VENV)"
+	@echo "installing into $(VENV) (about a minute, once)"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install -qq --editable '.[$(EXTRAS)]' --group dev
 	@touch $@
@@ -31,8 +31,8 @@ $(STAMP): pyproject.toml
 test: $(STAMP) ## run every test, on a real embedded Temporal server
 	$(BIN)/python -m pytest -q $(PYTEST_ARGS)
 
-demo: $(STAMP) ## watch a run survive the loss of its worker; needs no key and no network
-	$(BIN)/python examples/demo.py
+demo: $(STAMP) ## watch a run survive the loss of its worker; needs no key (KEEP=1 keeps its UI up)
+	$(BIN)/python examples/demo.py $(if $(KEEP),--keep)
 
 lint: $(STAMP) ## check style and types
 	$(BIN)/ruff check .

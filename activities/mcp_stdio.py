@@ -99,7 +99,9 @@ class StdioLink:
 
     def why(self) -> str:
         """How the server ended, as far as it is known, and the end of what it wrote to stderr."""
-        code = None if self._process is None else self._process.returncode
+        if self._process is None:
+            return "it did not start"
+        code = self._process.returncode
         ended = "it runs" if code is None else f"it exited with status {code}"
         said = " ".join(self._stderr.decode("utf-8", "replace").split())[-500:]
         return f"{ended}; stderr: {said}" if said else ended

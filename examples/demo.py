@@ -1,4 +1,4 @@
-"""Watch a run survive the loss of its worker: `make demo`, or `python examples/demo.py [--keep]`.
+"""Watch a run survive the loss of its worker: `make demo [KEEP=1]`, or `python examples/demo.py [--keep]`.
 
 It starts an embedded Temporal and a worker process, and asks the agent `guide` about this repository. In the
 middle of the run the worker process is killed outright (SIGKILL) and another is started: the run goes on
@@ -33,7 +33,7 @@ from mainspring.client import Run, RunFailed, start_run
 from mainspring.embedded import Server, embedded
 from mainspring.errors import MainspringError
 from mainspring.process import end_process
-from mainspring.render import line_of, spend_line
+from mainspring.render import count, line_of, spend_line
 
 ROOT = Path(__file__).resolve().parents[1]
 QUESTION = "Which module decides what tools an agent may use?"
@@ -71,11 +71,11 @@ async def demo(keep: bool) -> int:
                 run = await start_run(client, agent="guide", prompt=QUESTION)
                 say(f"run {run.id}: {QUESTION}")
                 status = await until_ended(run, await until_killed(run, workers))
-                say(f"the run in the UI: {server.ui_url}/namespaces/default/workflows/{run.id}")
                 if keep:
+                    say(f"the run in the UI: {server.ui_url}/namespaces/default/workflows/{run.id}")
                     await asyncio.to_thread(input, "Enter ends the server … ")
-                elif server.ui_url:
-                    say("(the server ends now; --keep leaves it up)")
+                else:
+                    say("`make demo KEEP=1` keeps the server up, to see the run in its UI")
     return status
 
 
@@ -216,7 +216,7 @@ async def until_killed(run: Run[Any], workers: Workers) -> Killed:
     workers.kill()
     killed = Killed(await history_of(run), seen, time.monotonic())
     workers.start()
-    say("the attempt in flight is lost: Temporal will miss its heartbeats and have it made again")
+    say("waiting until Temporal misses the lost attempt's heartbeats (about 15 s)")
     return killed
 
 
@@ -240,7 +240,8 @@ async def until_ended(run: Run[Any], killed: Killed) -> int:
     say(f"\n{result.answer}\n")
     say(f"spent: {spend_line(result.spend.model_dump())}")
     before, after = Activities.of(killed.history), Activities.of(await history_of(run))
-    return report(before, after, len(await calls_of(run)))
+    await calls_of(run)
+    return report(before, after)
 
 
 async def history_of(run: Run[Any]) -> WorkflowHistory:
@@ -296,16 +297,19 @@ class Activities:
         return found
 
 
-def report(before: Activities, after: Activities, calls: int) -> int:
+def report(before: Activities, after: Activities) -> int:
     """Print what the two histories show; 0 when nothing that had completed was done again."""
     again = [item for item in after.kinds if after.scheduled[item] > 1 or after.completed.get(item, 0) > 1]
     changed = [item for item in before.completed if after.attempts[item] != before.attempts[item]]
     repeated = {item: attempt for item, attempt in after.attempts.items() if attempt > 1}
+    models = sum(kind == "mainspring.call_model" for kind in after.kinds.values())
     tools = sum(not kind.startswith("mainspring.") for kind in after.kinds.values())
+    armings = len(after.kinds) - models - tools
+    counted = f"{count(tools, 'tool call')}, {count(models, 'model call')}, {count(armings, 'arming')}"
     say("from the run's history:")
-    say(f"  {len(after.kinds)} activities, {tools} of them tool calls, for {calls} calls of the model")
-    say(f"  {len(before.completed)} had completed when the worker was killed; made again: {len(changed)}")
-    say(f"  scheduled or completed twice: {len(again)}")
+    say(f"  {len(after.kinds)} activities: {counted}")
+    told = f"{len(before.completed)} of them had completed when the worker was killed"
+    say(f"  {told}; repeated: {len({*again, *changed})}")
     for item, attempt in repeated.items():
         say(f"  lost with the worker and made again: {after.kinds[item]} {item}, attempt {attempt}")
     proven = not again and not changed

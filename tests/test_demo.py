@@ -25,6 +25,6 @@ def test_demo_survives_the_kill_and_does_nothing_twice() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "KILLED" in done.stdout
     assert "workflows/catalog.py` decides" in done.stdout
-    assert "made again: 0" in done.stdout
+    assert "; repeated: 0" in done.stdout
     assert "attempt 2" in done.stdout
     assert "no completed call ran twice" in done.stdout

@@ -24,18 +24,24 @@ from mainspring.activities.attributes import ATTRIBUTES
 from mainspring.connect import connect, place
 from mainspring.embedded import SEARCH_ATTRIBUTES, EmbeddedError, binary
 from mainspring.errors import ConfigError, MainspringError
-from mainspring.feed import is_served
+from mainspring.feed import POLL_SECONDS, polled_before
 from mainspring.plugin import MainspringPlugin
-from mainspring.render import one_line
+from mainspring.render import count, one_line
+from mainspring.run_errors import Unreachable
 from mainspring.schemas.agent import ModelSpec
 from mainspring.schemas.config import Config
 from mainspring.services import blob_store
+from mainspring.state_folder import state_folder
 from mainspring.worker import catalog_of, plugin_of
+from mainspring.workflows.arming import pattern_faults
 
 __all__ = ["Check", "examine"]
 
 PACKAGES = ("mainspring", "temporalio", "pydantic-ai-slim", "mcp")
 REACH_SECONDS = 5.0
+FRESH_SECONDS = 15.0
+"""A worker that asked no longer ago is surely there."""
+EMBEDDED = "embedded Temporal"
 PROBE = b"mainspring doctor"
 
 
@@ -62,10 +68,11 @@ class Check:
 async def examine(config_file: Path | None) -> list[Check]:
     """Look at everything; nothing here raises for what it finds."""
     checks = [*_installation()]
+    embedded = any(check.name == EMBEDDED and check.ok for check in checks)
     plugin, check = _configuration(config_file)
     checks.append(check)
     config = plugin.config if plugin else None
-    checks += [check async for check in _server(config)]
+    checks += [check async for check in _server(config, embedded)]
     if plugin is not None:
         checks += [check async for check in _models(plugin.config)]
         checks += [check async for check in _blobs(plugin.config)]
@@ -83,9 +90,9 @@ def _installation() -> Iterator[Check]:
         except importlib.metadata.PackageNotFoundError:
             yield Check(name, False, "not installed", f"pip install {name}")
     try:
-        yield Check("embedded Temporal", True, binary())
+        yield Check(EMBEDDED, True, binary())
     except EmbeddedError as error:
-        yield Check("embedded Temporal", None, "not installed", f"only `dev` and `run` need it: {error}")
+        yield Check(EMBEDDED, None, "not installed", f"only `dev` and `run` need it: {error}")
 
 
 def _configuration(config_file: Path | None) -> tuple[MainspringPlugin | None, Check]:
@@ -98,27 +105,53 @@ def _configuration(config_file: Path | None) -> tuple[MainspringPlugin | None, C
     return plugin, Check("configuration", True, f"{file} · {agents}")
 
 
-async def _server(config: Config | None) -> AsyncIterator[Check]:
+async def _server(config: Config | None, embedded: bool) -> AsyncIterator[Check]:
     try:
-        client = await connect(
-            place(Path(config.state_dir) if config else None), timeout_seconds=REACH_SECONDS
-        )
+        at = place(Path(config.state_dir) if config else None)
+        client = await connect(at, timeout_seconds=REACH_SECONDS)
         info = await client.workflow_service.get_system_info(GetSystemInfoRequest())
     except (MainspringError, RPCError) as error:
+        startable = embedded and isinstance(error, Unreachable) and not at.named
         yield Check(
             "Temporal",
-            False,
+            None if startable else False,
             str(error),
-            "address, namespace and TLS are read from TEMPORAL_* and temporal.toml",
+            "`mainspring run` starts one when it needs it; `mainspring dev` keeps one with a worker"
+            if startable
+            else "address, namespace and TLS are read from TEMPORAL_* and temporal.toml",
         )
         return
     address = client.service_client.config.target_host
     yield Check("Temporal", True, f"{address} · namespace {client.namespace} · server {info.server_version}")
     yield await _search_attributes(client)
     queue = config.task_queue if config else "mainspring"
-    served = await is_served(client, queue)
-    told = f"task queue {queue} is {'' if served else 'not '}served"
-    yield Check("worker", True if served else None, told, None if served else "mainspring worker")
+    yield _worker("worker", queue, await polled_before(client, queue), "mainspring worker")
+    for name, tools in _activity_queues(config).items():
+        seconds = await polled_before(client, name, activities=True)
+        advice = f"start the worker that has the activity of {', '.join(tools)}"
+        yield _worker("worker of activities", name, seconds, advice)
+
+
+def _activity_queues(config: Config | None) -> dict[str, list[str]]:
+    """Task queues of the configuration's own activities, with their tools; those that share ours left out."""
+    queues: dict[str, list[str]] = {}
+    for tool in config.tools.activities if config else ():
+        if config is not None and tool.task_queue not in (None, config.task_queue):
+            queues.setdefault(str(tool.task_queue), []).append(tool.name)
+    return queues
+
+
+def _worker(name: str, queue: str, seconds: float | None, advice: str) -> Check:
+    """Whether a task queue is served, as far as the server's memory of who asked it tells."""
+    if seconds is None:
+        return Check(name, None, f"no worker serves task queue {queue}", advice)
+    if seconds > POLL_SECONDS:
+        told = f"no worker serves task queue {queue}; the last one asked {seconds:.0f} s ago"
+        return Check(name, None, told, advice)
+    if seconds > FRESH_SECONDS:
+        told = f"task queue {queue}: a worker asked {seconds:.0f} s ago, as an idle one does once a minute"
+        return Check(name, True, told)
+    return Check(name, True, f"task queue {queue} is served")
 
 
 async def _search_attributes(client: Client) -> Check:
@@ -144,8 +177,9 @@ async def _models(config: Config) -> AsyncIterator[Check]:
         faults = [item.message for item in (*refused, *secret_faults(models))]
         faults += [fault for model in models if model.model and (fault := await _unusable(model))]
         shown = ", ".join(model.model or "scripted" for model in models)
-        advice = "install or set it where the worker runs, or correct `models`" if faults else None
-        yield Check(f"model {name}", not faults, "; ".join(dict.fromkeys(faults)) or shown, advice)
+        told = "; ".join(fault.removeprefix(f"model {name}: ") for fault in dict.fromkeys(faults))
+        advice = "install or set it there, or correct `models`" if faults else None
+        yield Check(f"model {name}", not faults, told or shown, advice)
 
 
 async def _unusable(model: ModelSpec) -> str | None:
@@ -161,6 +195,8 @@ async def _unusable(model: ModelSpec) -> str | None:
 
 async def _blobs(config: Config) -> AsyncIterator[Check]:
     try:
+        if config.blobs == "file":
+            state_folder(config.state_dir)
         store = blob_store(config)
         reference = await store.put(PROBE, "text/plain")
         whole = await store.get(reference) == PROBE
@@ -182,11 +218,20 @@ async def _tools(plugin: MainspringPlugin) -> AsyncIterator[Check]:
         yield Check("tools", False, str(error), "correct `tools` in the configuration")
         return
     counts = {name: 0 for name in plugin.config.mcp}
+    built_in = 0
     for tool in catalog.tools:
+        built_in += tool.declaration.source == "builtin"
         if tool.name.startswith("mcp:"):
             counts[tool.name.removeprefix("mcp:").split("/")[0]] += 1
-    yield Check("tools", True, f"{len(catalog.tools) - sum(counts.values())} of our own")
-    for name, count in counts.items():
+    yours = len(catalog.tools) - sum(counts.values()) - built_in
+    yield Check("tools", True, f"{built_in:,} built in, {yours:,} of yours")
+    for name, number in counts.items():
         why = catalog.failures.get(name)
+        told = count(number, "tool") if why is None else why.removeprefix(f"MCP server {name} ")
         advice = None if why is None else f"correct `mcp.{name}`, or start what it needs"
-        yield Check(f"MCP server {name}", why is None, why or f"{count} tools", advice)
+        yield Check(f"MCP server {name}", why is None, told, advice)
+    names = {tool.name for tool in catalog.tools if not tool.name.startswith("mcp:")}
+    for name, agent in plugin.config.agents.items():
+        faults = [fault for _, fault in pattern_faults(agent.spec().tools, servers=counts, names=names)]
+        if faults:
+            yield Check(f"agent {name}", False, "; ".join(faults), f"correct `agents.{name}.tools`")

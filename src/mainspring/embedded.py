@@ -34,6 +34,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from mainspring.errors import MainspringError
+from mainspring.state_folder import state_folder
 
 __all__ = ["SEARCH_ATTRIBUTES", "EmbeddedError", "Server", "binary", "embedded", "free_port", "running"]
 
@@ -112,8 +113,7 @@ async def embedded(
             place = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="mainspring-")))
             spot = _Spot(place, in_memory=True)
         else:
-            state_dir.mkdir(parents=True, exist_ok=True)
-            spot = _Spot(state_dir.resolve(), in_memory=False)
+            spot = _Spot(state_folder(state_dir).resolve(), in_memory=False)
         owner = held.enter_context(_sole_owner(spot.lock))
         running = await (_orphan(spot) if owner else _of_another(spot))
         if running is None:

@@ -7,6 +7,7 @@ that the server ended (terminated, timed out) stopped amid its code, and only a 
 
 from __future__ import annotations
 
+import asyncio
 from copy import deepcopy
 from typing import Any
 
@@ -28,7 +29,7 @@ from mainspring.workflows.views import Viewed
 
 __all__ = ["ClosedChannel", "replayed"]
 
-WORKER_SECONDS = 5.0
+WORKER_SECONDS = 4.0
 _BY_ITSELF = (
     WorkflowExecutionStatus.COMPLETED,
     WorkflowExecutionStatus.FAILED,
@@ -57,8 +58,9 @@ class ClosedChannel(Channel):
         """
         if self._served:
             try:
-                return await super().query(name, *args, execution=execution)
-            except NoWorker:
+                async with asyncio.timeout(WORKER_SECONDS):
+                    return await super().query(name, *args, execution=execution)
+            except (NoWorker, TimeoutError):
                 self._served = False
         if execution not in self._replayed:
             self._replayed[execution] = await self._replay(execution)

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
@@ -30,6 +30,7 @@ from mainspring.errors import ConfigError, MainspringError
 from mainspring.plugin import MainspringPlugin
 from mainspring.process import LOG_FORMAT, end_process, log_through_python, short_failures, stop_requested
 from mainspring.run_errors import Unreachable
+from mainspring.state_folder import state_folder
 
 __all__ = [
     "catalog_of",
@@ -66,6 +67,9 @@ async def work(config_file: Path | None) -> None:
     """
     plugin = plugin_of(config_file)
     client = await connect(place(Path(plugin.config.state_dir)), [plugin])
+    if plugin.config.blobs == "file":
+        with suppress(OSError):  # what cannot be kept is told when there is something to keep
+            state_folder(plugin.config.state_dir)
     stop = stop_requested()
     async with serving(client, plugin) as worker:
         address = client.service_client.config.target_host

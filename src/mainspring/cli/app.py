@@ -34,6 +34,7 @@ from mainspring.process import LOG_FORMAT, end_process, log_through_python
 from mainspring.run_errors import NoWorker, RunFailed, Unreachable
 from mainspring.schemas.config import Config
 from mainspring.schemas.ledger import Attachment
+from mainspring.state_folder import state_folder
 
 __all__ = [
     "AS_JSON",
@@ -272,4 +273,6 @@ async def attached(paths: list[Path] | None) -> list[Attachment]:
 
     config = optional_config()
     store = blob_store(config) if config else None
+    if config is not None and config.blobs == "file":
+        state_folder(config.state_dir)
     return [await attachment(path, blobs=store) for path in paths]

@@ -35,6 +35,7 @@ from mainspring.process import LOG_FORMAT, stop_requested
 from mainspring.run_errors import Refused, Unreachable
 from mainspring.schemas.base import JsonValue
 from mainspring.schemas.config import Config
+from mainspring.state_folder import state_folder
 from mainspring.validate import did_you_mean
 
 __all__ = ["log_to"]
@@ -233,7 +234,7 @@ async def _serve(held: AsyncExitStack, at: Place, config: Config | None) -> Clie
 
 def log_to(file: Path) -> None:
     """Send what a worker in this process logs to a file, away from the terminal."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    state_folder(file.parent)
     root = logging.getLogger()
     for handler in list(root.handlers):
         root.removeHandler(handler)
