@@ -30,12 +30,15 @@ import yaml
 from temporalio.client import Client
 from typer.testing import CliRunner, Result
 
+from mainspring.channel import Channel
 from mainspring.cli import COMMANDS
 from mainspring.cli.app import app
 from mainspring.cli.check import config_app
 from mainspring.client import start_run
 from mainspring.connect import DEFAULT_ADDRESS
 from mainspring.embedded import Server, free_port
+from mainspring.feed import is_served
+from mainspring.replayed import ClosedChannel
 
 for module in COMMANDS:  # registers their commands, as the console script does
     import_module(f"mainspring.cli.{module}")
@@ -215,6 +218,23 @@ async def test_run_says_that_nobody_serves_it(lonely: Site, server: Server) -> N
     assert process.returncode == 130
 
 
+async def test_run_says_that_its_worker_is_gone(lonely: Site, server: Server) -> None:
+    """A worker that died a moment ago, and that the server still remembers, does not pass for one."""
+    queue = f"queue-{uuid4().hex[:12]}"
+    (lonely.folder / "mainspring.yaml").write_text(yaml.safe_dump({**CONFIG, "task_queue": queue}))
+    client = await Client.connect(server.address)
+    async with _process(lonely, server, "worker") as worker, asyncio.timeout(60):
+        await (await start_run(client, agent="guide", prompt="x", task_queue=queue)).result()
+        worker.kill()
+        await worker.wait()
+    assert await is_served(client, queue), "the server remembers it"
+    async with _process(lonely, server, "run", "hi", "--agent", "guide") as run, asyncio.timeout(60):
+        assert run.stderr is not None
+        while b"no worker serves task queue" not in (line := await run.stderr.readline()):
+            assert line, "it ended without a hint"
+        run.kill()
+
+
 def test_run_in_a_terminal_is_live(site: Site) -> None:
     """On a terminal the text that is being written is shown while it is written."""
     name = f"run-{uuid4().hex[:12]}"
@@ -293,6 +313,40 @@ def test_agents_and_tools_are_listed(site: Site) -> None:
     assert site.json("tools", "--agent", "other") == []
 
 
+async def test_closed_run_answers_without_a_worker_as_with_one(site: Site, answered: str) -> None:
+    """What a worker says of a run that has ended, its replayed history says too."""
+    client = await Client.connect(site.address)
+    worker = Channel(client, answered)
+    alone = ClosedChannel(client, await worker.describe(), served=False)
+    for query in (("state",), ("events", 3), ("transcript", {"from": 1, "limit": 2}), ("explain", 1)):
+        assert await alone.query(*query) == await worker.query(*query)
+
+
+def test_terminated_run_without_a_worker_says_what_reads_it(lonely: Site, server: Server) -> None:
+    """Only a worker tells of a run that was stopped amid its code: it is said at once, with status 3."""
+    name, at = f"run-{uuid4().hex[:12]}", {"TEMPORAL_ADDRESS": server.address}
+    config = {**CONFIG, "task_queue": f"queue-{uuid4().hex[:12]}"}
+    (lonely.folder / "mainspring.yaml").write_text(yaml.safe_dump(config))
+    lonely.call("start", "x", "--agent", "guide", "--id", name, **at)
+
+    async def terminate() -> None:
+        await (await Client.connect(server.address)).get_workflow_handle(name).terminate()
+
+    asyncio.run(terminate())
+    told = lonely.call("state", name, status=3, **at).stderr
+    assert "has ended (terminated)" in told
+    assert "mainspring worker" in told
+
+
+def test_json_of_start_and_list_name_the_run_alike(site: Site) -> None:
+    """A program reads a run's id under one name, and what is known of a cancelled run."""
+    name = site.json("start", "x", "--agent", "guide", "--conversation")["run"]
+    _wait_for(lambda: name in [row["run"] for row in site.json("list", "--awaiting", "follow_up")], 30)
+    assert "cancellation requested" in site.call("cancel", name).stderr
+    shown = json.loads(site.call("watch", name, "--json", status=1).stdout)
+    assert (shown["outcome"], shown["spend"]["tool_calls"]) == ("cancelled", 1)
+
+
 # --- checking ---
 
 
@@ -356,13 +410,19 @@ def test_doctor_finds_what_a_provider_lacks(lonely: Site) -> None:
         (["start", "x", "--agent", "guide", "--model", "slo"], "did you mean 'slow'"),
         (["start", "x"], "guide, other"),
         (["steer", "nobody", "x"], "no run 'nobody'"),
+        (["list", "--awaiting", "foo"], "'follow_up', 'budget', 'resume', 'none'"),
+        (["list", "--status", "foo"], "'thinking', 'acting', 'waiting', 'closed'"),
+        (["run"], "PROMPT"),
         (["agents", "--config", "absent.yaml"], "absent.yaml"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_wrong_use_exits_with_2_and_one_message(site: Site, args: list[str], told: str) -> None:
-    """A mistake of the user's is named, with what would be right, and is never a traceback."""
-    assert told in site.call(*args, status=2).stderr
+    """A mistake of the user's is named, with what would be right, on one line, and is never a traceback."""
+    message = site.call(*args, status=2).stderr
+    assert message.startswith("mainspring: ")
+    assert message.count("\n") == 1
+    assert told in message
 
 
 def test_wrong_use_is_the_exit_status_of_the_process(site: Site) -> None:
@@ -414,6 +474,37 @@ def test_reader_that_has_read_enough_ends_the_command(site: Site, answered: str)
     )
     assert "RunStarted" in done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_interrupt_while_importing_ends_quietly() -> None:
+    """Ctrl-C in the first second is 130 and no traceback."""
+    program = "import os, signal; from mainspring.cli import interrupts; interrupts.ends_quietly()"
+    command = [sys.executable, "-c", f"{program}; os.kill(os.getpid(), signal.SIGINT)"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+def test_output_that_cannot_be_written_is_told(lonely: Site) -> None:
+    """A full disk is one message and status 1."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [PROGRAM, "config", "schema"],
+            cwd=lonely.folder,
+            env=_environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "mainspring: the output cannot be written: No space left on device\n"
+
+
+def test_help_shows_whole_summaries(lonely: Site) -> None:
+    """No command's summary is cut."""
+    shown = lonely.call("--help").stdout
+    assert "..." not in shown.partition("Commands:")[2]
 
 
 def test_every_command_shows_an_example(lonely: Site) -> None:

@@ -177,3 +177,10 @@ def test_table_drops_columns_and_never_breaks_the_first() -> None:
     assert run in written.getvalue().splitlines()[1]
     assert "started" not in written.getvalue()
     assert "guide" in written.getvalue().splitlines()[1].split()
+
+
+def test_table_clips_its_last_column() -> None:
+    """A text that does not fit says by an ellipsis that it goes on."""
+    written = io.StringIO()
+    Console(file=written, width=40).print(table(["tool", "description"], [["price", "x" * 99]], width=40))
+    assert written.getvalue().splitlines()[1] == f"price  {'x' * 32}…"

@@ -35,7 +35,7 @@ from mainspring.state_folder import state_folder
 from mainspring.worker import catalog_of, plugin_of
 from mainspring.workflows.arming import pattern_faults
 
-__all__ = ["Check", "examine"]
+__all__ = ["Check", "examine", "worker_check"]
 
 PACKAGES = ("mainspring", "temporalio", "pydantic-ai-slim", "mcp")
 REACH_SECONDS = 5.0
@@ -106,12 +106,13 @@ def _configuration(config_file: Path | None) -> tuple[MainspringPlugin | None, C
 
 
 async def _server(config: Config | None, embedded: bool) -> AsyncIterator[Check]:
+    at = None
     try:
         at = place(Path(config.state_dir) if config else None)
         client = await connect(at, timeout_seconds=REACH_SECONDS)
         info = await client.workflow_service.get_system_info(GetSystemInfoRequest())
     except (MainspringError, RPCError) as error:
-        startable = embedded and isinstance(error, Unreachable) and not at.named
+        startable = embedded and isinstance(error, Unreachable) and at is not None and not at.named
         yield Check(
             "Temporal",
             None if startable else False,
@@ -125,11 +126,11 @@ async def _server(config: Config | None, embedded: bool) -> AsyncIterator[Check]
     yield Check("Temporal", True, f"{address} · namespace {client.namespace} · server {info.server_version}")
     yield await _search_attributes(client)
     queue = config.task_queue if config else "mainspring"
-    yield _worker("worker", queue, await polled_before(client, queue), "mainspring worker")
+    yield worker_check("worker", queue, await polled_before(client, queue), "mainspring worker")
     for name, tools in _activity_queues(config).items():
         seconds = await polled_before(client, name, activities=True)
         advice = f"start the worker that has the activity of {', '.join(tools)}"
-        yield _worker("worker of activities", name, seconds, advice)
+        yield worker_check("worker of activities", name, seconds, advice)
 
 
 def _activity_queues(config: Config | None) -> dict[str, list[str]]:
@@ -141,7 +142,7 @@ def _activity_queues(config: Config | None) -> dict[str, list[str]]:
     return queues
 
 
-def _worker(name: str, queue: str, seconds: float | None, advice: str) -> Check:
+def worker_check(name: str, queue: str, seconds: float | None, advice: str) -> Check:
     """Whether a task queue is served, as far as the server's memory of who asked it tells."""
     if seconds is None:
         return Check(name, None, f"no worker serves task queue {queue}", advice)

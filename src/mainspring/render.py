@@ -40,6 +40,10 @@ __all__ = [
 ]
 
 LIVE_LINES = 6
+GAP = 2
+"""Columns of the terminal between two of a table."""
+CLIPPED_MIN = 24
+CELL_MAX = 200
 SHOWN_SECONDS = 1.0
 """A call in flight for this long is shown; most have ended by then."""
 MARKS = {"ok": "✓", "error": "✗", "refused": "✗", "not_run": "–", "interrupted": "–", "unknown": "?"}
@@ -320,30 +324,33 @@ def table(
         drop: Columns that are left out, in this order, as long as it is too wide.
     """
     cells = [[_cell(cell) for cell in row] for row in rows]
-    left = _that_fit(headings, cells, width, drop)
+    wide = [max(cell_len(text) for text in column) for column in zip(headings, *cells, strict=True)]
+    left = _that_fit(headings, wide, width, drop)
+    others = sum(wide[index] + GAP for index in left[:-1])
+    room = CELL_MAX if width is None else max(1, width - others)
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for index in left:
-        last = index == left[-1] and index > 0
-        drawn.add_column(headings[index], no_wrap=True, overflow="ellipsis" if last else "ignore")
-    if left:
-        drawn.columns[0].min_width = max([cell_len(headings[0]), *(cell_len(row[0]) for row in cells)])
+        drawn.add_column(headings[index], no_wrap=True, min_width=0 if index == left[-1] else wide[index])
     for row in cells:
-        drawn.add_row(*(escape(row[index]) for index in left))
+        told = [row[index] for index in left]
+        if len(left) > 1:
+            told[-1] = one_line(told[-1], room)
+        drawn.add_row(*(escape(text) for text in told))
     return drawn
 
 
 def _cell(value: object) -> str:
-    return "–" if value is None else one_line(shown(value), 200)
+    return "–" if value is None else one_line(shown(value), CELL_MAX)
 
 
 def _that_fit(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, drop: Sequence[str]
+    headings: Sequence[str], wide: Sequence[int], width: int | None, drop: Sequence[str]
 ) -> list[int]:
-    """Indexes of the columns that are shown."""
+    """Indexes of the columns that are shown. The last one may be clipped, but not to next to nothing."""
     left = list(range(len(headings)))
-    wide = [max([cell_len(headings[index]), *(cell_len(row[index]) for row in rows)]) for index in left]
+    needed = [*wide[:-1], min(wide[-1], CLIPPED_MIN)]
     for name in drop:
-        if width is None or sum(wide[index] + 1 for index in left) - 1 <= width:
+        if width is None or sum(needed[index] + GAP for index in left) - GAP <= width:
             break
         left.remove(headings.index(name))
     return left

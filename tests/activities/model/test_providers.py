@@ -301,7 +301,7 @@ async def test_dialect_images_of_results_are_shown(llmock, monkeypatch, blobs):
         ("groq:llama-3.3-70b", "provider groq is not installed: pip install 'pydantic-ai-slim[groq]'"),
         ("nonsense:x", "nonsense"),
         ("gpt-5", "is not <provider>:<model>"),
-        ("anthropic:claude-haiku-4-5", "ANTHROPIC_API_KEY"),
+        ("anthropic:claude-haiku-4-5", "model m: ANTHROPIC_API_KEY is not set where the worker runs"),
     ],
 )
 async def test_model_that_cannot_be_built_is_misconfigured(monkeypatch, model, says):
