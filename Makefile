@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 test: $(STAMP) ## run every test, on a real embedded Temporal server
-	$(BIN)/python -m pytest -q $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(PYTEST_ARGS)
 
 demo: $(STAMP) ## watch a run survive the loss of its worker; needs no key (KEEP=1 keeps its UI up)
 	$(BIN)/python examples/demo.py $(if $(KEEP),--keep)

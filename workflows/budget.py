@@ -74,7 +74,8 @@ class Meter:
             self,
             input_tokens=self.input_tokens + usage.input_tokens,
             output_tokens=self.output_tokens + usage.output_tokens,
-            cached_tokens=self.cached_tokens + usage.cached_tokens,
+            # More read from a cache than read at all is a provider's slip; it must not give tokens back.
+            cached_tokens=self.cached_tokens + min(usage.cached_tokens, usage.input_tokens),
             nano_dollars=nano,
         )
 
