@@ -507,6 +507,13 @@ def test_help_shows_whole_summaries(lonely: Site) -> None:
     assert "..." not in shown.partition("Commands:")[2]
 
 
+def test_help_shows_arguments_as_they_are_written(lonely: Site) -> None:
+    """An argument is RUN or FILE; Python's types are nobody's business there."""
+    shown = lonely.call("steer", "--help").stdout
+    assert "steer [OPTIONS] RUN MESSAGE" in shown
+    assert "<" not in shown
+
+
 def test_every_command_shows_an_example(lonely: Site) -> None:
     """The help of each command ends with how it is used."""
     commands = [info for group in (app, config_app) for info in group.registered_commands]

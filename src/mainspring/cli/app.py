@@ -13,6 +13,7 @@ import inspect
 import io
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
@@ -77,6 +78,18 @@ class Group(TyperGroup):
             command.short_help = " ".join((command.help or "").split("\n\n")[0].split())
         super().format_commands(ctx, formatter)
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name; its help says FILE, and not `{FILE} <list[path]>`."""
+        found = super().get_command(ctx, cmd_name)
+        if found is not None:
+            shown = type(found).get_help
+
+            def get_help(ctx: Any) -> str:
+                return _readable(shown(found, ctx))
+
+            setattr(found, "get_help", get_help)  # noqa: B010 - a method, to type checkers
+        return found
+
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command line; ends with SystemExit unless asked not to."""
         alone = options.get("standalone_mode", True)
@@ -97,6 +110,12 @@ class Group(TyperGroup):
         except (KeyboardInterrupt, typer.Abort):
             status = EXIT_INTERRUPTED
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _readable(help_: str) -> str:
+    """Help without what the library adds to arguments, its columns as they were."""
+    plain = re.sub(r"\{([A-Z]+)\}", r"\1", help_)
+    return re.sub(r"(?m)^(  [A-Z]+)( <[a-z\[\]]+>)", lambda found: found[1] + " " * len(found[2]), plain)
 
 
 def _wrong_use(error: Any) -> None:

@@ -67,7 +67,7 @@ async def doctor(as_json: AS_JSON = False) -> int:
 async def replay(
     histories: Annotated[
         list[str] | None,
-        typer.Argument(metavar="HISTORY…", help="History files (JSON), or ids of runs to fetch."),
+        typer.Argument(metavar="HISTORY", help="History files (JSON), or ids of runs to fetch."),
     ] = None,
     query: Annotated[
         str | None, typer.Option(metavar="QUERY", help="Replay what this visibility query finds.")

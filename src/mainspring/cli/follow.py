@@ -66,6 +66,7 @@ class _Ledger:
         self.calls: dict[str, CallText] = {}
         self.texts: dict[int, str] = {}
         self._next = 0
+        self._reading = asyncio.Lock()
 
     async def call(self, event: Mapping[str, Any]) -> CallText | None:
         """The call that an event tells the end of."""
@@ -86,7 +87,7 @@ class _Ledger:
     async def learn(self) -> None:
         """Read on; what does not come soon is done without."""
         with suppress(MainspringError, TimeoutError):
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(ANSWER_SECONDS), self._reading:
                 while page := await self.run.channel.query("transcript", {"from": self._next}):
                     for entry in page:
                         self._take(entry)

@@ -50,8 +50,10 @@ async def dev(
         async with serving(client, plugin, graceful_seconds=GRACE_SECONDS):
             agents = ", ".join(plugin.config.agents) or "none"
             note(f"worker    task queue {plugin.config.task_queue} · agents: {agents} · log {log}")
-            note("ready; Ctrl-C ends it, and runs go on when it starts again")
-            note("          restart it after editing mainspring.yaml or tools")
+            note(
+                "ready; Ctrl-C ends it, and runs go on when it starts again; "
+                "restart it after editing mainspring.yaml or tools"
+            )
             await stop.wait()
             note("stopping")
 
