@@ -133,7 +133,7 @@ class _Watch:
                     if call.seconds >= QUIET_SECONDS:
                         self._say(await self._started(call))
                         self._say(await self.hint((call,)))
-            await asyncio.sleep(FIRST_LOOK_SECONDS)
+            await asyncio.sleep(min(QUIET_SECONDS, max(FIRST_LOOK_SECONDS, self.quiet / 10)))
 
     async def hint(self, calls: Sequence[CallInFlight]) -> str:
         """What to do about a task queue that nobody serves: one of a call's, else the run's."""
