@@ -38,7 +38,7 @@ lint: $(STAMP) ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 format: $(STAMP) ## rewrite the sources in the house format
 	$(BIN)/ruff check --fix .
