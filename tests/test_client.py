@@ -486,3 +486,11 @@ class _Store:
 
 def _name() -> str:
     return f"test-{uuid4().hex[:12]}"
+
+
+async def test_misspelt_option_is_refused_and_starts_nothing(server: Server) -> None:
+    """An option that there is not is an error that names the nearest, not another run than was meant."""
+    client = await Client.connect(server.address)
+    misspelt: dict[str, Any] = {"lifetme": "conversation"}
+    with pytest.raises(TypeError, match="did you mean 'lifetime'"):
+        await start_run(client, agent="guide", prompt="hello", **misspelt)

@@ -40,6 +40,7 @@ from mainspring.schemas.agent import AgentSpec, BudgetPatch, Overrides
 from mainspring.schemas.base import JsonValue, problems, unwire, wire
 from mainspring.schemas.ledger import Attachment, Entry
 from mainspring.schemas.run import ANSWERED, RunInput, RunResult
+from mainspring.workflows.catalog import near
 from mainspring.signalled import holds, mark, number_of
 
 __all__ = [
@@ -402,8 +403,9 @@ async def start_run(
         options: See `StartOptions`.
 
     Raises: Refused, TooLarge, RunExists, Unreachable. What only a worker can know (an unknown agent or model)
-        ends the run instead, and `Run.result()` raises it.
+        ends the run instead, and `Run.result()` raises it. TypeError, for an option that there is not.
     """
+    _known(options)
     name = agent if isinstance(agent, str) else "inline"
     run_id = options.get("id") or f"{name}-{uuid4().hex[:12]}"
     request = _request(agent, prompt, output, options)
@@ -424,6 +426,19 @@ async def start_run(
 def get_run(client: Client, id: str, *, patience_seconds: float = PATIENCE_SECONDS) -> Run[JsonValue]:
     """A run that was started before, by its id. Whether it exists is found out by the first call."""
     return Run(client, id, None, patience_seconds)
+
+
+def _known(options: StartOptions) -> None:
+    """A misspelt option would start another run than the one that was meant.
+
+    Raises: TypeError, naming the nearest known one.
+    """
+    for name in options:
+        if name not in StartOptions.__annotations__:
+            meant = "".join(
+                f"; did you mean {found!r}?" for found in near(name, StartOptions.__annotations__, 1)
+            )
+            raise TypeError(f"start_run() got an unexpected option {name!r}{meant}")
 
 
 def _request(
