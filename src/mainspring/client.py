@@ -40,8 +40,8 @@ from mainspring.schemas.agent import AgentSpec, BudgetPatch, Overrides
 from mainspring.schemas.base import JsonValue, problems, unwire, wire
 from mainspring.schemas.ledger import Attachment, Entry
 from mainspring.schemas.run import ANSWERED, RunInput, RunResult
-from mainspring.workflows.catalog import near
 from mainspring.signalled import holds, mark, number_of
+from mainspring.workflows.catalog import near
 
 __all__ = [
     "ExchangeFailed",
