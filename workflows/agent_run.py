@@ -148,6 +148,7 @@ class AgentRun(RunShell):
         self.raise_if_cancelled()
         if ending.outcome == "security" or self._history_full():
             return None
+        self.stop = None  # what interrupted before was meant for the exchange that has ended
         if request.lifetime == "conversation":
             await self.wait_for_person(
                 "follow_up",
@@ -156,7 +157,6 @@ class AgentRun(RunShell):
             )
         elif not (ending.answered or ending.outcome == "interrupted"):
             return None
-        self.stop = None  # what interrupted before was meant for the exchange that has ended
         if self.inbox.waiting:
             await self._refresh()
         self.raise_if_cancelled()
@@ -234,9 +234,12 @@ class AgentRun(RunShell):
             return None
         return Ending("interrupted", message="a person interrupted the exchange")
 
-    def _without_model(self, gone: ModelGone) -> Ending:
+    def _without_model(self, gone: ModelGone) -> Ending | None:
+        """No reply came. Where wall time ran out and the agent waits, the next turn waits for a top-up."""
         self.verdict(f"model: {gone.error}")
-        if gone.error == "timeout" and not isinstance(check(self.budget, self.meter), Within):
+        if gone.error == "timeout" and isinstance(check_spend(self.budget, self.meter), Exhausted):
+            if self.limits.on_exhausted == "wait":
+                return None
             return Ending("budget", message=f"wall time is spent: {gone.message}")
         return Ending("refused", message=f"the model call failed for good: {gone.message}")
 

@@ -12,6 +12,7 @@ from mainspring.embedded import Server
 from mainspring.testing import activities_of, events_named
 from support.invariants import serving
 from support.tools import EFFECTS, nap, observe, write
+from support.waiting import until
 
 LOOK = {
     "calls": [{"tool": "observe", "arguments": {"i": "${n}"}}],
@@ -20,9 +21,11 @@ LOOK = {
 }
 
 
-async def failing(server: Server, budgets: dict[str, Any], replies: Any = (LOOK,)) -> Any:
+async def failing(
+    server: Server, budgets: dict[str, Any], replies: Any = (LOOK,), agent: dict[str, Any] | None = None
+) -> Any:
     """The result of a run that ends without an answer, and its activities."""
-    agent = {"budgets": budgets}
+    agent = {"budgets": budgets, **(agent or {})}
     tools = [observe, nap, write]
     async with serving(server.address, replies=list(replies), tools=tools, agent=agent) as case:
         run = await case.start()
@@ -115,6 +118,24 @@ async def test_exhausted_run_waits_for_a_person_who_tops_it_up(server: Server) -
     assert new["tokens"] == 120_000
     assert (result.outcome, result.answer) == ("completed", "ok")
     assert [event["status"] for event in done] == ["ok"] * 3
+
+
+async def test_wall_time_that_runs_out_during_a_model_call_is_waited_for(server: Server) -> None:
+    """With `on_exhausted: wait` a call that the deadline ends is made again after the top-up."""
+    agent = {"budgets": {"wall": "0.5s"}, "limits": {"on_exhausted": "wait"}}
+    async with serving(server.address, replies=[{"text": "late", "delay": 1.0}], agent=agent) as case:
+        run = await case.start()
+        await until(run, awaiting="budget")
+        await case.handle(run).execute_update("extend_budget", {"wall": 20})
+        result = await run.result()
+    assert (result.outcome, result.answer, result.spend.turns) == ("completed", "late", 2)
+
+
+async def test_model_that_hangs_in_the_last_turn_is_no_spent_wall_time(server: Server) -> None:
+    """A time-out of the model itself says so, also where no further turn is left."""
+    agent = {"limits": {"model_timeout": "0.5s"}}
+    result, _, _ = await failing(server, {"turns": 1}, [{"text": "late", "delay": 30}], agent)
+    assert (result.outcome, "wall" in result.message) == ("refused", False)
 
 
 async def test_failed_attempts_and_replies_are_all_counted(server: Server) -> None:

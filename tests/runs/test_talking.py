@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError
+from temporalio.worker import Worker
 
 from mainspring.client import Run, RunCancelled, RunFailed
 from mainspring.embedded import Server
-from mainspring.testing import Case, events_named
-from support.invariants import serving
+from mainspring.testing import Case, events_named, replay
+from support.invariants import check_case, serving
 from support.tools import EFFECTS, nap, slow
 from support.waiting import until
 
@@ -157,6 +158,28 @@ async def test_conversation_outlives_an_exchange_without_an_answer(server: Serve
         assert (await run.result()).answer == "here"
         ended = events_named(await case.events(run), "ExchangeEnded")
     assert [event["outcome"] for event in ended] == ["interrupted", "completed"]
+
+
+async def test_interrupt_means_the_words_before_it(server: Server) -> None:
+    """Between two exchanges it means the words that wait, be it in one task with them, and no later ones."""
+    replies = [{"text": "one"}, {"text": "two"}]
+    async with serving(server.address, replies=replies) as case:
+        unserved = f"{case.task_queue}-alone"
+        async with Worker(case.client, task_queue=unserved, max_cached_workflows=0):
+            run = await case.start(lifetime="conversation", task_queue=unserved)
+            await until(run, awaiting="follow_up")
+        for name, *words in (("interrupt",), ("follow_up", "a"), ("interrupt",), ("follow_up", "b")):
+            await case.handle(run).signal(name, args=words)  # no worker: one task has them all
+        async with Worker(case.client, task_queue=unserved, max_cached_workflows=0):
+            await until(run, awaiting="follow_up", exchange=3)
+            await run.finish()
+            result = await run.result()
+            ended = events_named(await case.events(run), "ExchangeEnded")
+            await check_case(case)
+        case.started.remove(run.id)  # nobody serves it any more
+        await replay(await case.history(run), case.plugin)
+    assert [event["outcome"] for event in ended] == ["completed", "interrupted", "completed"]
+    assert result.answer == "two"
 
 
 async def test_paused_run_starts_no_call_until_it_is_resumed(server: Server) -> None:

@@ -127,7 +127,7 @@ class People(RunRecord):
                     self.stop = self.stop or "steer"
                 return self.inbox.put(message)
             case Interrupt():
-                self.stop = "interrupt"
+                self._interrupt()
             case Finish():
                 self.finishing = True
             case Pause() | Resume():
@@ -135,6 +135,12 @@ class People(RunRecord):
             case Extend(more):
                 self._extend(more)
         return None
+
+    def _interrupt(self) -> None:
+        """End the exchange; between two of them it means the words that wait, and nothing where none do."""
+        idle = self.exchange > 0 and not self.exchange_open and not self.inbox.waiting
+        if not idle:
+            self.stop = "interrupt"
 
     def _pause(self, paused: bool) -> None:
         if paused != self.paused:
