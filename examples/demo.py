@@ -69,13 +69,15 @@ async def demo(keep: bool) -> int:
             client = await Client.connect(server.address)
             with Workers(config, server).serving() as workers:
                 run = await start_run(client, agent="guide", prompt=QUESTION)
+                link = f"{server.ui_url}/namespaces/default/workflows/{run.id}"
                 say(f"run {run.id}: {QUESTION}")
+                say(f"in the Temporal UI while it goes on: {link}")
                 status = await until_ended(run, await until_killed(run, workers))
+                say(f"the run in the Temporal UI: {link}")
                 if keep:
-                    say(f"the run in the UI: {server.ui_url}/namespaces/default/workflows/{run.id}")
                     await asyncio.to_thread(input, "Enter ends the server … ")
                 else:
-                    say("`make demo KEEP=1` keeps the server up, to see the run in its UI")
+                    say("(the server ends now; `make demo KEEP=1` keeps it up)")
     return status
 
 

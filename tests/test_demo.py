@@ -28,3 +28,4 @@ def test_demo_survives_the_kill_and_does_nothing_twice() -> None:
     assert "; repeated: 0" in done.stdout
     assert "attempt 2" in done.stdout
     assert "no completed call ran twice" in done.stdout
+    assert "the run in the Temporal UI: http://127.0.0.1:" in done.stdout
