@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
+from temporalio import activity
 from temporalio.client import Client
+from temporalio.common import RawValue
 from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.plugin import SimplePlugin
 from temporalio.worker import Worker
 
 from mainspring.embedded import Server
@@ -29,3 +34,27 @@ async def test_plugin_serves_one_worker_after_the_other(server: Server) -> None:
         async with Worker(client, task_queue="one-by-one"):
             shared.append(plugin.services)
     assert shared[0] is not shared[1]
+
+
+class _Later(SimplePlugin):
+    """A plugin that brings a dynamic activity of its own."""
+
+    def __init__(self) -> None:
+        super().__init__("later", activities=[anything])
+
+
+@activity.defn(dynamic=True)
+async def anything(_: Sequence[RawValue]) -> str:
+    """Serve every name."""
+    return "theirs"
+
+
+async def test_dynamic_activity_of_a_later_plugin_is_refused_when_the_worker_is_built(server: Server) -> None:
+    """A worker has one dynamic activity; that is said at once, and with ours last both are served."""
+    ours = MainspringPlugin()
+    client = await Client.connect(server.address, plugins=[ours, _Later()])
+    with pytest.raises(TypeError, match="dynamic"):
+        Worker(client, task_queue="later")
+    last = await Client.connect(server.address, plugins=[_Later(), MainspringPlugin()])
+    async with Worker(last, task_queue="last"):
+        pass
