@@ -22,6 +22,7 @@ __all__ = [
     "FinishReason",
     "ModelReply",
     "ModelRequest",
+    "Trace",
     "Usage",
 ]
 
@@ -30,6 +31,27 @@ class ArmRequest(Closed):
     """Argument of `mainspring.arm`."""
 
     input: RunInput
+
+
+DECISIONS = 2
+"""Which decisions a run armed by this version makes: 1 has neither guard nor router, 2 has both.
+
+A run keeps those of its arming record for as long as it works with it, so that its history replays."""
+
+
+class Trace(Closed):
+    """The span `invoke_agent` of a run, which everything that it does hangs from.
+
+    Args:
+        traceparent: W3C Trace Context of that span.
+        parent: The caller's, which that span hangs from; None when it is a root.
+        exact: The span is made when the run ends, under the id named here, and so are those of its calls;
+            False: it was made at arming, since this process's tracer chooses ids itself.
+    """
+
+    traceparent: str
+    parent: str | None = None
+    exact: bool = True
 
 
 class Armed(Closed):
@@ -45,6 +67,8 @@ class Armed(Closed):
         catalog_pages: Pages of declarations to fetch with `mainspring.catalog_page`, when in the blob store.
         search_attributes: Names of ours that the server has registered.
         notes: For the person: what was left out and why (a server that did not start, a bad schema).
+        decisions: Which decisions the run makes, see `DECISIONS`.
+        trace: The run's trace; None when the worker that armed it traces nothing.
     """
 
     agent: str
@@ -56,6 +80,8 @@ class Armed(Closed):
     catalog_pages: int = 0
     search_attributes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    decisions: int = 1
+    trace: Trace | None = None
 
 
 class CatalogPage(Closed):

@@ -63,12 +63,13 @@ class GuardSpec(Closed):
 
 
 class RoutingSpec(Closed):
-    """The tool router. Source: loop.md "Router"."""
+    """The tool router. `searches` bounds `nika:find_tools` in an exchange. Source: loop.md "Router"."""
 
     threshold: int = Field(default=24, ge=0)
     top: int = Field(default=12, ge=1)
     pin: tuple[str, ...] = ()
     sticky: bool = False
+    searches: int = Field(default=10, ge=0, le=1_000)
 
 
 class GateSpec(Closed):
@@ -106,6 +107,7 @@ class LimitSpec(Closed):
     model_timeout: Duration = Field(default=600.0, gt=0)
     cancel_grace: Duration = Field(default=5.0, ge=0, le=60)
     idle_timeout: Duration = Field(default=7 * 86_400.0, gt=0)
+    question_timeout: Duration = Field(default=7 * 86_400.0, gt=0)
     on_exhausted: Literal["fail", "wait"] = "fail"
     strict_tools: bool = False
     completion: Literal["implicit", "explicit"] = "implicit"

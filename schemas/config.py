@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from mainspring.schemas.agent import AgentSpec, GateSpec, ModelSettings
-from mainspring.schemas.base import Closed, JsonValue
+from mainspring.schemas.base import Closed, Duration, JsonValue
 from mainspring.schemas.mcp import McpServerSpec
 from mainspring.schemas.tools import ToolDeclaration, ToolDefinition
 
@@ -22,11 +22,13 @@ __all__ = [
     "ActivityTool",
     "AgentEntry",
     "Config",
+    "DeltaSpec",
     "FilesSpec",
     "GateEntry",
     "GovernorSpec",
     "ModelEntry",
     "Switch",
+    "TelemetrySpec",
     "ToolsSpec",
 ]
 
@@ -194,6 +196,33 @@ class GovernorSpec(Closed):
     rules: tuple[JsonValue, ...] = ()
 
 
+class TelemetrySpec(Closed):
+    """OpenTelemetry: spans, metrics and decision events, through the providers that the worker has set.
+
+    Args:
+        content: Also what was asked, answered, called and observed. Off: names, counts and times only.
+    """
+
+    enabled: Switch = True
+    content: Switch = False
+
+
+class DeltaSpec(Closed):
+    """Where every piece of a streaming reply goes, beside the heartbeats. Nowhere, unless it is said.
+
+    Args:
+        redis: A Redis server, one stream a run: its URL, or the secret that holds it (`env:`, `file:`).
+        prefix: Of the streams' names; the run's workflow id follows.
+        kept: About how many pieces a stream keeps.
+        expires: Seconds after the last piece until a stream is gone.
+    """
+
+    redis: str | None = Field(default=None, pattern=r"^(rediss?://|unix://|env:|file:)")
+    prefix: str = Field(default="mainspring:deltas:", min_length=1, max_length=200)
+    kept: int = Field(default=10_000, ge=100, le=1_000_000)
+    expires: Duration = Field(default=3_600.0, gt=0)
+
+
 def _server(value: object) -> object:
     """The file's types are strict; a server also takes a list for a tuple, and its command as one word."""
     return McpServerSpec.model_validate(value, strict=False) if isinstance(value, dict) else value
@@ -224,6 +253,8 @@ class Config(Closed):
     mcp: dict[Name, Annotated[McpServerSpec, BeforeValidator(_server)]] = Field(default_factory=dict)
     mcp_activity: Literal["dynamic", "mainspring.call_tool"] = "dynamic"
     governor: GovernorSpec = GovernorSpec()
+    telemetry: TelemetrySpec = TelemetrySpec()
+    deltas: DeltaSpec = DeltaSpec()
 
     def model_entry(self, name: str) -> ModelEntry | None:
         """The model of that name; the short form `name: provider:model` written out."""

@@ -26,7 +26,9 @@ __all__ = [
 
 EntryKind = Literal["user", "reply", "observation", "control", "presentation"]
 
-ControlKind = Literal["schema_repair", "truncated_calls", "empty_reply", "explicit_completion", "interrupted"]
+ControlKind = Literal[
+    "schema_repair", "truncated_calls", "empty_reply", "explicit_completion", "interrupted", "nudge"
+]
 """Which control message it is; later versions add more."""
 
 

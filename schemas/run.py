@@ -14,7 +14,7 @@ from mainspring.schemas.base import Closed, Duration, JsonValue
 from mainspring.schemas.ledger import Attachment
 from mainspring.schemas.tools import BlobRef
 
-__all__ = ["CODES", "Outcome", "RunInput", "RunResult", "Spend"]
+__all__ = ["CODES", "Outcome", "RunInput", "RunResult", "Spend", "Stall"]
 
 Outcome = Literal[
     "completed",
@@ -56,7 +56,10 @@ MetadataText = Annotated[str, Field(max_length=2_048)]
 
 
 class RunInput(Closed):
-    """The one argument of `AgentRun`. `agent` is a configured name or an inline specification."""
+    """The one argument of `AgentRun`. `agent` is a configured name or an inline specification.
+
+    `traceparent` (W3C Trace Context) makes the run part of a trace of the caller's.
+    """
 
     agent: str | AgentSpec
     prompt: str
@@ -67,6 +70,7 @@ class RunInput(Closed):
     overrides: Overrides = Overrides()
     metadata: dict[MetadataText, MetadataText] = Field(default_factory=dict, max_length=64)
     idle_timeout: Duration | None = Field(default=None, gt=0)
+    traceparent: str | None = Field(default=None, max_length=256)
 
     @field_validator("prompt")
     @classmethod
@@ -91,6 +95,14 @@ class Spend(Closed):
     partial: bool = False
 
 
+class Stall(Closed):
+    """What repeated until the guard ended the exchange: `steps` is one cycle of it, as text."""
+
+    period: int
+    repeats: int
+    steps: tuple[str, ...] = ()
+
+
 class RunResult(Closed):
     """How a run ended: the workflow's result, or the details of its failure."""
 
@@ -106,3 +118,4 @@ class RunResult(Closed):
     exchanges: int = 0
     answer_blob: BlobRef | None = None
     unanswered: tuple[str, ...] = ()
+    stall: Stall | None = None

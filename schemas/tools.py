@@ -49,6 +49,7 @@ class ToolDeclaration(Closed):
         task_queue: Where it lives; the run's own queue where it is None.
         timeout: Seconds for one attempt (start to close).
         heartbeat: Seconds without a heartbeat after which an attempt is lost; None for no heartbeat.
+        core: Offered in every turn, whatever the router ranks.
         attempts: Most attempts; None for the default of its effects (4 for reads, 1 for writes).
     """
 
@@ -72,6 +73,7 @@ class ToolDeclaration(Closed):
     local: bool = False
     retry_safe: bool = False
     spill_bytes: int | None = Field(default=None, ge=512, le=500_000)
+    core: bool = False
 
     @field_validator("name", "activity", "task_queue")
     @classmethod

@@ -161,7 +161,7 @@ def test_agents_cross_the_wire_unchanged(write: Write) -> None:
 AGENT = "models: {default: a:b}\nagents:\n  guide:\n    "
 
 ERRORS = [
-    ("budget: 1", "1:1: budget: unknown key 'budget'; known: agents, blobs, files"),
+    ("budget: 1", "1:1: budget: unknown key 'budget'; known: agents, blobs, deltas, files"),
     ("agentz: {}", "1:1: agentz: unknown key 'agentz'; did you mean 'agents'?"),
     (AGENT + "budget: {turns: 3}", "4:5: agents.guide.budget: unknown key 'budget'; did you mean 'budgets'?"),
     (

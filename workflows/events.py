@@ -17,6 +17,7 @@ from mainspring.schemas.base import JsonValue
 __all__ = [
     "BudgetCheckpoint",
     "BudgetExtended",
+    "ComposeChecked",
     "ConfigurationRefreshed",
     "ContextPlanned",
     "ExchangeEnded",
@@ -26,10 +27,14 @@ __all__ = [
     "Interrupted",
     "Journal",
     "ModelFailed",
+    "Nudged",
     "Paused",
+    "QuestionAsked",
+    "QuestionClosed",
     "Resumed",
     "RunStarted",
     "SignalRejected",
+    "Stalled",
     "Steered",
     "ToolCompleted",
     "ToolsSelected",
@@ -94,7 +99,11 @@ class ContextPlanned:
 
 @dataclass(frozen=True, slots=True)
 class BudgetCheckpoint:
-    """Spend after the turn's model call."""
+    """Spend after the turn's model call, and that call: its id, time, finish reason and tokens.
+
+    `ms` is the time of all its attempts, fallbacks included; the tokens of the call are absent when none
+    were reported.
+    """
 
     tokens: int
     input_tokens: int
@@ -105,6 +114,12 @@ class BudgetCheckpoint:
     calls: int
     first_token_ms: int | None = None
     model: str | None = None
+    call_id: str | None = None
+    ms: int | None = None
+    finish_reason: str | None = None
+    call_input_tokens: int | None = None
+    call_output_tokens: int | None = None
+    call_cached_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +134,10 @@ class ModelFailed:
 
 @dataclass(frozen=True, slots=True)
 class ToolCompleted:
-    """A call has its observation. `status`: ok, error, refused, not_run, interrupted, unknown."""
+    """A call has its observation. `status`: ok, error, refused, not_run, interrupted, unknown, forbidden.
+
+    `began` is when it was dispatched; absent when it was not.
+    """
 
     call_id: str
     tool: str
@@ -127,6 +145,36 @@ class ToolCompleted:
     ms: int = 0
     bytes: int = 0
     spilled: bool = False
+    began: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ComposeChecked:
+    """A workflow draft was checked: its size, and the verdict; `valid` is absent where none was reached."""
+
+    call_id: str
+    bytes: int
+    valid: bool | None = None
+    findings: int = 0
+    stage: str = "check"
+
+
+@dataclass(frozen=True, slots=True)
+class Nudged:
+    """The guard told the model that it repeats itself. `reason`: repeated_actions, error_streak."""
+
+    reason: str
+    period: int
+    repeats: int
+    reflections_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """The guard ended the exchange: the last `period` turns repeated `repeats` times."""
+
+    period: int
+    repeats: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +231,24 @@ class BudgetExtended:
 
 
 @dataclass(frozen=True, slots=True)
+class QuestionAsked:
+    """The model asked the person; the run waits for `answer` until `expires`."""
+
+    question_id: str
+    question: str
+    expires: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionClosed:
+    """A question waits no more. `status`: answered, expired, withdrawn, unattended."""
+
+    question_id: str
+    status: str
+    waited_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ExchangeEnded:
     """A directive's exchange ended; `entry` is the ledger entry that holds the answer whole."""
 
@@ -215,6 +281,9 @@ Event = (
     | BudgetCheckpoint
     | ModelFailed
     | ToolCompleted
+    | ComposeChecked
+    | Nudged
+    | Stalled
     | GateHeld
     | Steered
     | SignalRejected
@@ -222,6 +291,8 @@ Event = (
     | Paused
     | Resumed
     | BudgetExtended
+    | QuestionAsked
+    | QuestionClosed
     | ExchangeEnded
     | Finished
 )

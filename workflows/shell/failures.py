@@ -29,12 +29,20 @@ CallStatus = Literal["ok", "error", "refused", "not_run", "interrupted", "unknow
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """What became of one call. `n` is the number of the activity whose result it is, if it is one's."""
+    """What became of one call.
+
+    Args:
+        n: Number of the activity whose result it is, if it is one's.
+        began: When it was dispatched, in nanoseconds of the workflow's clock.
+        digest: Of a content that is shown cut and kept nowhere whole.
+    """
 
     outcome: ToolOutcome
     status: CallStatus
     ms: int = 0
     n: int | None = None
+    began: int | None = None
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -140,9 +141,10 @@ class RunShell(People):
 
         Raises: asyncio.CancelledError, when the run is cancelled.
         """
-        armed = self.armed
+        armed, began = self.armed, workflow.time_ns()
         assert armed is not None
         while True:
+            self.asked = (f"{self.prefix}-{self._number}", began)
             called = await self._call_model(armed, offer, plan)
             if not isinstance(called, ModelGone):
                 return called
@@ -232,7 +234,8 @@ class RunShell(People):
         finally:
             for run in wave:
                 took = ended.get(run.call.id, began) - began
-                into[run.call.id] = self._call_outcome(run, handles[run.call.id], -(-took // 1_000_000))
+                outcome = self._call_outcome(run, handles[run.call.id], -(-took // 1_000_000))
+                into[run.call.id] = replace(outcome, began=began)
             self.in_flight.clear()
 
     def _note_end(self, ended: dict[str, int], call_id: str) -> Callable[[Any], None]:

@@ -6,6 +6,7 @@ Source: shared design, context.md "Ledger"; loop.md "Events".
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from temporalio import workflow
 
@@ -82,7 +83,7 @@ class RunRecord(RunState):
         self.tick()
         if counted:
             self.meter = self.meter.reply(reply.usage if reply else None)
-        meter = self.meter
+        meter, usage = self.meter, reply.usage if reply else None
         self.emit(
             events.BudgetCheckpoint(
                 tokens=meter.tokens,
@@ -94,7 +95,14 @@ class RunRecord(RunState):
                 calls=meter.tool_calls,
                 first_token_ms=reply.first_token_ms if reply else None,
                 model=reply.model if reply else None,
-            )
+                call_id=self.asked[0],
+                ms=-(-(workflow.time_ns() - self.asked[1]) // 1_000_000),
+                finish_reason=reply.finish_reason if reply else None,
+                call_input_tokens=usage.input_tokens if usage else None,
+                call_output_tokens=usage.output_tokens if usage else None,
+                call_cached_tokens=usage.cached_tokens if usage else None,
+            ),
+            about=reply,
         )
 
     def words(self, said: Said, source: str) -> Entry:
@@ -153,7 +161,9 @@ class RunRecord(RunState):
                     ms=found.ms,
                     bytes=len(render(observation.content).encode()),
                     spilled=observation.spilled is not None,
-                )
+                    began=None if found.began is None else _instant(found.began),
+                ),
+                about=observation,
             )
 
     def finished(self, ending: Ending, unanswered: int) -> None:
@@ -169,3 +179,8 @@ class RunRecord(RunState):
             )
         )
         self.show("closed")
+
+
+def _instant(nanoseconds: int) -> str:
+    """A time of the workflow's clock as ISO text."""
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC).isoformat(timespec="milliseconds")

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 
 with workflow.unsafe.imports_passed_through():
-    from mainspring.schemas.activities import Armed
+    from mainspring.schemas.activities import Armed, ModelReply
     from mainspring.schemas.agent import BudgetSpec, LimitSpec
     from mainspring.schemas.base import JsonValue
     from mainspring.schemas.ledger import Entry, NewEntry
@@ -25,7 +25,7 @@ with workflow.unsafe.imports_passed_through():
     from mainspring.workflows.router import Offer
     from mainspring.workflows.values import clip
 
-__all__ = ["RunState"]
+__all__ = ["Observer", "RunState"]
 
 INLINE_BYTES = 2_048
 """An entry up to this size rides along whole in a model request; a larger one is read by query."""
@@ -34,6 +34,18 @@ RIDING_CHARACTERS = 200_000
 NEW_MAX = 200
 ATTRIBUTE_CHARACTERS = 200
 ATTRIBUTES_EVERY_TURNS = 20
+
+
+class Observer(Protocol):
+    """Who is told of each event as it happens: telemetry.
+
+    Contract: it neither raises nor waits, and is told of no event that a replay only repeats. After a
+    workflow task that had to be done again it is told twice; `seq` says so.
+    """
+
+    def __call__(self, run: RunState, record: dict[str, Any], about: Entry | ModelReply | None) -> None:
+        """Take note of `record`, the event as kept; `about` is what it is about, for who shows content."""
+        ...
 
 
 class RunState:
@@ -65,10 +77,12 @@ class RunState:
         self.paused = False
         self.finishing = False
         self.stop: Literal["interrupt", "steer"] | None = None
+        self.observer: Observer | None = None
         self._withheld: list[events.Event] | None = []
         self.new: list[NewEntry] = []
         self._number = 0
         self.model_index = 0  # the model in use: 0, or a fallback
+        self.asked: tuple[str, int] = ("", 0)  # the newest model call: its id, and when it began (ns)
         self._started_ns = 0
         self._waited_ns = 0
         self._shown: dict[str, JsonValue] = {}
@@ -110,13 +124,15 @@ class RunState:
 
     # -- events and status -------------------------------------------------------------------------
 
-    def emit(self, event: events.Event) -> None:
+    def emit(self, event: events.Event, about: Entry | ModelReply | None = None) -> None:
         """Record an event. Until the run has started they are withheld: `RunStarted` comes first."""
         if self._withheld is not None:
             self._withheld.append(event)
             return
         at = workflow.now().isoformat(timespec="milliseconds")
-        self.journal.append(event, self.meter.turns, at)
+        record = self.journal.append(event, self.meter.turns, at)
+        if self.observer is not None and not workflow.unsafe.is_replaying():
+            self.observer(self, record, about)
 
     def emit_first(self, event: events.RunStarted) -> None:
         """Record the first event, then those that were withheld."""
