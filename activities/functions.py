@@ -143,6 +143,7 @@ class ToolOptions(TypedDict, total=False):
     local: bool
     retry_safe: bool
     spill_bytes: int | None
+    core: bool
 
 
 @dataclass(frozen=True)

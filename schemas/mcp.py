@@ -35,6 +35,7 @@ class DeclarationPatch(Closed):
     attempts: int | None = Field(default=None, ge=1, le=20)
     retry_safe: bool | None = None
     spill_bytes: int | None = Field(default=None, ge=512, le=500_000)
+    core: bool | None = None
     description: str | None = None
 
 

@@ -1,33 +1,349 @@
 """The router: which tools the model is offered this turn.
 
-Pure. Source: shared design, loop.md "Router".
+    fewer than `threshold`       all of them, byte-identical each turn: a provider's prompt cache stays warm
+    words that some tool shares  the best `top` by BM25 ∪ pinned ∪ recent, in universe order
+    words that none shares       all of them: a blind model is worse than a crowded one
+    sticky                       what the exchange already offers, and what is added to it; it only grows
+
+Pinned are intrinsics, tools declared `core`, and the agent's `pin` globs. Equal scores go to the lower place
+in the universe. Pure: an offer is a function of its arguments, to the bit.
+
+Source: shared design, loop.md "Router"; field-faults.md I.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Literal
 
-from mainspring.schemas.tools import ToolDeclaration
-from mainspring.workflows.catalog import source_of
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["Offer", "route"]
+from mainspring.schemas.agent import RoutingSpec
+from mainspring.schemas.tools import ToolDeclaration
+from mainspring.workflows import bm25
+from mainspring.workflows.catalog import admits, source_of
+from mainspring.workflows.words import parts
+
+__all__ = ["Found", "Offer", "Ranked", "Universe", "everything", "query", "route", "search", "universe"]
+
+DIRECTIVE_CHARACTERS = 2_048
+LAST_TEXT_CHARACTERS = 1_024
+OBSERVATION_CHARACTERS = 512
+OBSERVATIONS_CHARACTERS = 1_024
+"""Of a query: each part is cut by itself, so that a long prompt cannot push the observations out."""
+
+WORDS_CHARACTERS = 16_384
+SEARCH_CHARACTERS = 1_024
+"""Of words that are ranked by, whoever made them."""
+
+NAME_WEIGHT = 3
+INDEXED_CHARACTERS = 8_000_000
+DESCRIPTION_CHARACTERS = (256, 4_096)
+"""Of all descriptions in an index, and least and most of one: a replaying workflow task may have to make the
+index, and has two seconds."""
+
+UNIVERSES_KEPT = 32
+
+COVERED_LEAST = 0.3
+COVERED_WELL = 0.5
+"""Of a search's words, by idf: what a tool must share to be found, and the best one for a strong answer."""
+
+_IDLE = frozenset(
+    parts(
+        "a an and any are as at be by can do does for from have how i in into is it its me my of on or our"
+        " please some that the their them there these this those to tool tools us use used using via want was"
+        " we what when where which will with would you your"
+    )
+)
+"""Words of a search that say nothing about the tool: whether a tool shares them does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A tool and its BM25 score."""
+
+    name: str
+    score: float
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What is offered of the universe, in universe order; "all" is the whole of it."""
+    """What is offered of the universe, and why.
+
+    Args:
+        names: In universe order; "all" is the whole of it.
+        by_source: Of what is offered; the counts add up to `offered`.
+        why: `small`: passed through; `ranked`; `no_overlap`: failed open; `sticky`: kept from earlier turns.
+        ranked: The best matches and their scores, best first; empty where nothing was ranked.
+        pinned: Names offered whatever their rank.
+        recent: Names offered because they were used lately.
+    """
 
     names: Literal["all"] | tuple[str, ...]
     offered: int
     universe: int
     by_source: dict[str, int]
+    why: Literal["small", "ranked", "no_overlap", "sticky"] = "small"
+    ranked: tuple[Ranked, ...] = ()
+    pinned: tuple[str, ...] = ()
+    recent: tuple[str, ...] = ()
 
 
-def route(universe: Sequence[ToolDeclaration]) -> Offer:
-    """The whole universe, byte-identical each turn, so that a provider's prompt cache stays warm."""
-    by_source = {"builtin": 0, "mcp": 0, "other": 0}
-    for tool in universe:
-        by_source[source_of(tool.name)] += 1
-    return Offer("all", len(universe), len(universe), by_source)
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search of the catalog came to.
+
+    Args:
+        tools: Those that share enough of the words, best first; maybe none.
+        weak: Even the best shares too little: there is probably no such tool.
+    """
+
+    tools: tuple[Ranked, ...]
+    weak: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    """What the router knows of a tool."""
+
+    name: str
+    description: str
+    core: bool
+    intrinsic: bool
+
+
+@dataclass(slots=True, eq=False)
+class Universe:
+    """All tools of an agent, in order. One object for all runs of a process that have the same tools.
+
+    Args:
+        digest: 16 bytes over order, names, descriptions and declarations that the router reads.
+        names: In universe order.
+        by_source: How many there are of each source.
+    """
+
+    digest: bytes
+    names: tuple[str, ...]
+    by_source: dict[str, int]
+    _tools: tuple[_Tool, ...] = field(repr=False)
+    _places: dict[str, int] = field(repr=False)
+    _pinned: dict[tuple[str, ...], tuple[int, ...]] = field(default_factory=dict, repr=False)
+    _index: bm25.Index | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def index(self) -> bm25.Index:
+        """The index over names and descriptions; made when first asked for.
+
+        Two threads that ask at once may both make it: the two are equal, and either may stay.
+        """
+        if self._index is None:
+            least, most = DESCRIPTION_CHARACTERS
+            cut = min(most, max(least, INDEXED_CHARACTERS // max(1, len(self._tools))))
+            self._index = bm25.build(
+                ((tool.name, NAME_WEIGHT), (tool.description[:cut], 1)) for tool in self._tools
+            )
+        return self._index
+
+    def places(self, names: Iterable[str]) -> tuple[int, ...]:
+        """Where these names stand, ascending; names of no tool are left out."""
+        found = {place for name in names if (place := self._places.get(name)) is not None}
+        return tuple(sorted(found))
+
+    def pinned(self, pin: tuple[str, ...]) -> tuple[int, ...]:
+        """Where the tools stand that are offered in every turn, with these globs of the agent's."""
+        found = self._pinned.get(pin)
+        if found is None:
+            found = self._pinned[pin] = tuple(
+                place
+                for place, tool in enumerate(self._tools)
+                if tool.core or tool.intrinsic or (pin and admits(pin, tool.name))
+            )
+        return found
+
+    def searched(self) -> NDArray[np.bool_]:
+        """For each tool whether a search may find it: intrinsics are offered in every turn anyhow."""
+        return np.array([not tool.intrinsic for tool in self._tools], np.bool_)
+
+
+def universe(tools: Sequence[ToolDeclaration]) -> Universe:
+    """The universe of these tools, in the order given; the process's own one where it has it already."""
+    known = tuple(_Tool(tool.name, tool.description, tool.core, tool.source == "intrinsic") for tool in tools)
+    return _shared(_Listing(_digest(known), known))
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """Tools under their digest, by which they are compared."""
+
+    digest: bytes
+    tools: tuple[_Tool, ...] = field(compare=False)
+
+
+def _digest(tools: Sequence[_Tool]) -> bytes:
+    told = "".join(
+        f"{len(tool.name)}:{tool.name}{len(tool.description)}:{tool.description}{tool.core:d}{tool.intrinsic:d}"
+        for tool in tools
+    )
+    return blake2b(told.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+@lru_cache(maxsize=UNIVERSES_KEPT)
+def _shared(listing: _Listing) -> Universe:
+    names = tuple(tool.name for tool in listing.tools)
+    places: dict[str, int] = {}
+    for place, name in enumerate(names):
+        places.setdefault(name, place)
+    return Universe(listing.digest, names, _by_source(names), listing.tools, places)
+
+
+def _by_source(names: Iterable[str]) -> dict[str, int]:
+    counts = {"builtin": 0, "mcp": 0, "other": 0}
+    for name in names:
+        counts[source_of(name)] += 1
+    return counts
+
+
+# -- routing ---------------------------------------------------------------------------------------
+
+
+def query(directive: str, last_text: str, observations: Sequence[str]) -> str:
+    """The words that tools are ranked by.
+
+    Args:
+        directive: What the exchange works on.
+        last_text: The last assistant text that is not empty.
+        observations: Those of the last turn, in the order of the calls.
+    """
+    seen = ""
+    for observation in observations:
+        if len(seen) >= OBSERVATIONS_CHARACTERS:
+            break
+        seen = f"{seen} {observation[:OBSERVATION_CHARACTERS]}".strip(" ")
+    said = (
+        directive[:DIRECTIVE_CHARACTERS],
+        last_text[:LAST_TEXT_CHARACTERS],
+        seen[:OBSERVATIONS_CHARACTERS],
+    )
+    return " ".join(part for part in said if part)
+
+
+def route(
+    universe: Universe,
+    spec: RoutingSpec,
+    words: str,
+    recent: Collection[str] = (),
+    *,
+    kept: Literal["all"] | Collection[str] | None = None,
+    widen: bool = False,
+) -> Offer:
+    """What the model is offered this turn.
+
+    Args:
+        universe: What the agent may use.
+        spec: The agent's.
+        words: As `query` makes them.
+        recent: Tools used within the last two turns; names of no tool are passed over.
+        kept: Names of the exchange's last offer, where `spec.sticky`; the offer is new when there are none.
+        widen: Also rank anew and add what is best, where an offer is kept.
+    """
+    if len(universe) < spec.threshold:
+        return everything(universe)
+    sticky = spec.sticky and bool(kept)
+    pinned, used = universe.pinned(spec.pin), universe.places(recent)
+    best = () if sticky and not widen else _best(universe, words, spec.top)
+    if sticky:
+        stays = range(len(universe)) if kept == "all" else universe.places(kept or ())
+    else:
+        stays = () if best else range(len(universe))
+    return _offer(
+        universe,
+        {*stays, *pinned, *used, *(place for place, _ in best)},
+        why="sticky" if sticky else "ranked" if best else "no_overlap",
+        ranked=tuple(Ranked(universe.names[place], score) for place, score in best),
+        pinned=tuple(universe.names[place] for place in pinned),
+        recent=tuple(universe.names[place] for place in used),
+    )
+
+
+def everything(universe: Universe) -> Offer:
+    """The whole universe, whatever its size."""
+    return Offer("all", len(universe), len(universe), dict(universe.by_source))
+
+
+def _offer(
+    universe: Universe,
+    places: set[int],
+    *,
+    why: Literal["ranked", "no_overlap", "sticky"],
+    ranked: tuple[Ranked, ...],
+    pinned: tuple[str, ...],
+    recent: tuple[str, ...],
+) -> Offer:
+    size = len(universe)
+    if len(places) == size:
+        return Offer("all", size, size, dict(universe.by_source), why, ranked, pinned, recent)
+    names = tuple(universe.names[place] for place in sorted(places))
+    return Offer(names, len(names), size, _by_source(names), why, ranked, pinned, recent)
+
+
+def _best(universe: Universe, words: str, limit: int) -> tuple[tuple[int, float], ...]:
+    """Places and scores of the best tools, best first; only such as share a word."""
+    index = universe.index
+    return _top(index.scores(index.bag(parts(words[:WORDS_CHARACTERS]))), limit)
+
+
+def _top(scores: bm25.Scores, limit: int) -> tuple[tuple[int, float], ...]:
+    """The greatest scores above 0, greatest first; equal ones in the order of their places."""
+    places = np.flatnonzero(scores > 0)
+    if len(places) > limit:
+        least = np.partition(scores[places], -limit)[-limit]
+        places = places[scores[places] >= least]
+    ordered = places[np.lexsort((places, -scores[places]))][:limit]
+    return tuple((int(place), float(scores[place]) * bm25.UNIT) for place in ordered)
+
+
+# -- searching -------------------------------------------------------------------------------------
+
+
+def search(universe: Universe, words: str, limit: int = 5) -> Found:
+    """The tools that a model asks for in its own words; intrinsics are not searched.
+
+    One shared common word is no match: a tool is found when it shares enough of the words, weighed by how
+    rare they are, where a word that no tool has weighs most. A tool's exact name finds it first.
+    """
+    index = universe.index
+    said = parts(words[:SEARCH_CHARACTERS])
+    covered = _coverage(index, said)
+    scores = index.scores(index.bag(said))
+    named = [(place, float(scores[place]) * bm25.UNIT) for place in universe.places([words.strip()])]
+    scores[(covered < COVERED_LEAST) | ~universe.searched()] = 0.0
+    best = [*named, *(found for found in _top(scores, limit) if found not in named)][:limit]
+    weak = not named and not any(covered[place] >= COVERED_WELL for place, _ in best)
+    return Found(tuple(Ranked(universe.names[place], score) for place, score in best), weak)
+
+
+def _coverage(index: bm25.Index, said: Sequence[str]) -> bm25.Scores:
+    """For each tool, which share of the words it has, by idf: 0 to 1."""
+    terms = index.terms([part for part in said if part not in _IDLE] or said)
+    covered = np.zeros(index.size, np.float64)
+    total = 0.0
+    for term in terms:
+        mass = index.mass(term.token)
+        total += mass
+        held = np.zeros(index.size, np.bool_)
+        for way in term.ways:
+            holds = np.ones(index.size, np.bool_)
+            for token in way:
+                has = np.zeros(index.size, np.bool_)
+                has[index.holders(token)] = True
+                holds &= has
+            held |= holds
+        covered[held] += mass
+    return covered / total if total else covered

@@ -43,6 +43,7 @@ PASSED_THROUGH: tuple[str, ...] = (
         f"mainspring.workflows.{name}"
         for name in (
             "arming",
+            "bm25",
             "budget",
             "catalog",
             "dispatch",
@@ -60,11 +61,13 @@ PASSED_THROUGH: tuple[str, ...] = (
             "tokens",
             "values",
             "views",
+            "words",
         )
     ),
     "pydantic",
     "pydantic_core",
     "annotated_types",
+    "numpy",
     "typing_extensions",
     "typing_inspection",
 )

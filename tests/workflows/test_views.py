@@ -20,7 +20,7 @@ from mainspring.workflows.budget import Meter
 from mainspring.workflows.events import Journal
 from mainspring.workflows.ledger import Ledger, observation_entry, reply_entry, user_entry
 from mainspring.workflows.messages import FollowUp, Inbox, Steer
-from mainspring.workflows.router import Offer, route
+from mainspring.workflows.router import Offer, everything, universe
 from mainspring.workflows.views import TurnRecord
 
 QUERY_BYTES = 2_097_152
@@ -70,7 +70,7 @@ def _run(text: str = "seen") -> _Run:
     run = _Run(
         RunInput(agent="guide", prompt="go", metadata={"t": "1"}), _armed(), {"look": LOOK.declaration}
     )
-    run.exchange, run.offer, run.last_text = 1, route(list(run.tools.values())), "done"
+    run.exchange, run.offer, run.last_text = 1, everything(universe(list(run.tools.values()))), "done"
     ledger = run.ledger
     ledger.append(user_entry(0, 1, 0, "go"))
     for turn in (1, 2):
