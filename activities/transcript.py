@@ -150,8 +150,8 @@ class ProcessCache:
         self._evict()
 
     def put_armed(self, armed: Armed) -> None:
-        """Remember an arming record."""
-        self._armed[armed.digest] = armed
+        """Remember an arming record, without the trace of the run that it was read from: others share it."""
+        self._armed[armed.digest] = armed.model_copy(update={"trace": None}) if armed.trace else armed
         self._armed.move_to_end(armed.digest)
         while len(self._armed) > ARMED_MAX:
             self._armed.popitem(last=False)

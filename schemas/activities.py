@@ -27,18 +27,6 @@ __all__ = [
 ]
 
 
-class ArmRequest(Closed):
-    """Argument of `mainspring.arm`."""
-
-    input: RunInput
-
-
-DECISIONS = 2
-"""Which decisions a run armed by this version makes: 1 has neither guard nor router, 2 has both.
-
-A run keeps those of its arming record for as long as it works with it, so that its history replays."""
-
-
 class Trace(Closed):
     """The span `invoke_agent` of a run, which everything that it does hangs from.
 
@@ -47,11 +35,26 @@ class Trace(Closed):
         parent: The caller's, which that span hangs from; None when it is a root.
         exact: The span is made when the run ends, under the id named here, and so are those of its calls;
             False: it was made at arming, since this process's tracer chooses ids itself.
+        began: When that span begins, as ISO time; a continued run still knows it.
     """
 
     traceparent: str
     parent: str | None = None
     exact: bool = True
+    began: str | None = None
+
+
+class ArmRequest(Closed):
+    """Argument of `mainspring.arm`. `trace` is the run's own, where it was armed before: it keeps it."""
+
+    input: RunInput
+    trace: Trace | None = None
+
+
+DECISIONS = 2
+"""Which decisions a run armed by this version makes: 1 has neither guard nor router, 2 has both.
+
+A run keeps those of its arming record for as long as it works with it, so that its history replays."""
 
 
 class Armed(Closed):

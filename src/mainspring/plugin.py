@@ -28,6 +28,7 @@ from mainspring.config import load
 from mainspring.converter import data_converter
 from mainspring.errors import MainspringError
 from mainspring.schemas.config import Config
+from mainspring.telemetry import Providers, Telemetry
 from mainspring.workflows.agent_run import AgentRun
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ PASSED_THROUGH: tuple[str, ...] = (
             "router",
             "run_input",
             "tokens",
+            "trace",
             "values",
             "views",
             "words",
@@ -90,13 +92,21 @@ class MainspringPlugin(SimplePlugin):
         sandbox: Run our workflows in Temporal's sandbox. It catches clocks, chance and files in workflow
             code, which is of use where that code is changed: our tests set it. Elsewhere it only costs time
             (decision 0006). The user's own workflows run as the worker says, whatever is set here.
+        telemetry: Where telemetry goes, in place of the process's OpenTelemetry providers.
     """
 
     def __init__(
-        self, config: Config | None = None, *, tools: Sequence[ToolFunction] = (), sandbox: bool = False
+        self,
+        config: Config | None = None,
+        *,
+        tools: Sequence[ToolFunction] = (),
+        sandbox: bool = False,
+        telemetry: Providers | None = None,
     ) -> None:
         self.config = config or Config()
         self.sandbox = sandbox
+        spec = self.config.telemetry
+        self.telemetry = Telemetry(spec, telemetry) if spec.enabled else None
         self._tools = tuple(tools)
         self._services: Services | None = None
         self._made: list[Services] = []
@@ -110,7 +120,12 @@ class MainspringPlugin(SimplePlugin):
 
     @classmethod
     def from_file(
-        cls, path: str | Path, *, tools: Sequence[ToolFunction] = (), sandbox: bool = False
+        cls,
+        path: str | Path,
+        *,
+        tools: Sequence[ToolFunction] = (),
+        sandbox: bool = False,
+        telemetry: Providers | None = None,
     ) -> MainspringPlugin:
         """The plugin of a configuration file.
 
@@ -122,7 +137,7 @@ class MainspringPlugin(SimplePlugin):
         folder = str(Path(path).resolve().parent)
         if config.tools.python and folder not in sys.path:
             sys.path.insert(0, folder)
-        return cls(config, tools=tools, sandbox=sandbox)
+        return cls(config, tools=tools, sandbox=sandbox, telemetry=telemetry)
 
     @property
     def services(self) -> Services:
@@ -146,6 +161,8 @@ class MainspringPlugin(SimplePlugin):
         # The SDK leaves these callables bare.
         theirs = config.get("activities") or ()  # pyright: ignore[reportUnknownVariableType]
         config["activities"] = self.services.beside(theirs)  # pyright: ignore[reportUnknownArgumentType]
+        if self.telemetry is not None:  # a replayer has none: what it repeats was told
+            config["interceptors"] = [*(config.get("interceptors") or ()), self.telemetry.interceptor]
         if self.sandbox:
             config["unsandboxed_workflow_runner"] = sandbox()
         return config
@@ -160,6 +177,8 @@ class MainspringPlugin(SimplePlugin):
     @asynccontextmanager
     async def _run_context(self) -> AsyncGenerator[None]:
         self._running += 1
+        if self.telemetry is not None and self._running == 1:
+            self.telemetry.start()
         try:
             yield
         finally:
@@ -167,6 +186,8 @@ class MainspringPlugin(SimplePlugin):
             if not self._running:  # the last of this plugin's workers
                 made, self._made, self._services = self._made, [], None
                 await asyncio.gather(*(services.close() for services in made))
+                if self.telemetry is not None:
+                    await self.telemetry.stop()
 
 
 def _check_client(client: Client) -> None:

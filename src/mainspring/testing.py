@@ -28,6 +28,7 @@ from mainspring.client import Run, get_run, start_run
 from mainspring.plugin import MainspringPlugin
 from mainspring.schemas.base import JsonValue
 from mainspring.schemas.run import RunResult
+from mainspring.telemetry import Providers
 
 __all__ = ["Case", "activities_of", "configuration", "events_named", "replay", "serving"]
 
@@ -121,6 +122,7 @@ async def serving(
     files: Mapping[str, str] | None = None,
     replays: bool = True,
     sandbox: bool = True,
+    telemetry: Providers | None = None,
     **worker: Any,
 ) -> AsyncGenerator[Case]:
     """Serve one agent on a queue of its own; on leaving, replay every run that was started.
@@ -134,6 +136,7 @@ async def serving(
         files: Text of other files beside it, by name.
         replays: Whether to replay.
         sandbox: Run and replay in Temporal's sandbox, which catches clocks, chance and files.
+        telemetry: Where telemetry goes.
         worker: Options of the Temporal worker.
     """
     with tempfile.TemporaryDirectory(prefix="mainspring-") as name:
@@ -142,7 +145,7 @@ async def serving(
             (folder / beside).write_text(text, encoding="utf-8")
         chosen = {"tools": [tool.name for tool in tools], **(agent or {})}
         path = configuration(folder, replies, chosen, config)
-        plugin = MainspringPlugin.from_file(path, tools=tools, sandbox=sandbox)
+        plugin = MainspringPlugin.from_file(path, tools=tools, sandbox=sandbox, telemetry=telemetry)
         client = await Client.connect(address, plugins=[plugin])
         case = Case(client, plugin, f"queue-{uuid4().hex[:12]}", folder)
         async with Worker(client, task_queue=case.task_queue, **worker):

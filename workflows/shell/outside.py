@@ -101,10 +101,11 @@ class RunShell(People):
 
         Raises: ApplicationError with the type `invalid_input` or `catalog_unavailable`; CancelledError.
         """
+        traced = {} if self.armed is None or self.armed.trace is None else {"trace": wire(self.armed.trace)}
         try:
             result: dict[str, Any] = await workflow.execute_activity(
                 "mainspring.arm",
-                {"input": wire(request)},
+                {"input": wire(request), **traced},
                 start_to_close_timeout=timedelta(seconds=120),
                 retry_policy=RetryPolicy(maximum_attempts=5, maximum_interval=timedelta(seconds=3)),
                 summary=clip(f"arm {views.agent_name(request)}", 100),
