@@ -20,7 +20,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from mainspring.workflows.words import parts_of, runs, stem
+from mainspring.workflows.words import parts_of, runs, stem, telling
 
 __all__ = ["K1", "UNIT", "B", "Index", "Term", "Text", "build", "idf"]
 
@@ -126,6 +126,7 @@ class Index:
     def bag(self, parts: Sequence[str]) -> dict[str, int]:
         """The tokens of a query and how often each counts, with what else documents may call them.
 
+        Function words do not count beside others: a long prompt repeats them more than what it is about.
         A word written apart ("web page") adds the compound where a document has it; a compound adds its
         halves where a document writes them apart, or where no document has the compound.
 
@@ -133,7 +134,7 @@ class Index:
             parts: Words folded and not yet stemmed, in order, as `words.parts` gives them.
         """
         bag: dict[str, int] = {}
-        for part in parts:
+        for part in telling(parts):
             for token in (stem(part), *self.halves(part)):
                 bag[token] = bag.get(token, 0) + 1
         for left, right in pairwise(parts):
@@ -145,7 +146,7 @@ class Index:
     def terms(self, parts: Sequence[str]) -> list[Term]:
         """The distinct words of a query, in order, with the ways in which a document may be about each."""
         ways: dict[str, dict[tuple[str, ...], None]] = {}
-        for part in parts:
+        for part in telling(parts):
             token = stem(part)
             ways.setdefault(token, {(token,): None})
             if halves := self.halves(part):
@@ -153,7 +154,9 @@ class Index:
         for left, right in pairwise(parts):
             whole = self.compound(left, right)
             if whole is not None:
-                ways[stem(left)][(whole,)] = ways[stem(right)][(whole,)] = None
+                for token in (stem(left), stem(right)):
+                    if token in ways:
+                        ways[token][(whole,)] = None
         return [Term(token, tuple(found)) for token, found in ways.items()]
 
     def compound(self, left: str, right: str) -> str | None:

@@ -13,19 +13,15 @@ Source: shared design, loop.md "Router"; field-faults.md I.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from hashlib import blake2b
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mainspring.schemas.agent import RoutingSpec
-from mainspring.schemas.tools import ToolDeclaration
 from mainspring.workflows import bm25
-from mainspring.workflows.catalog import admits, source_of
+from mainspring.workflows.universe import Universe, counted, universe
 from mainspring.workflows.words import parts
 
 __all__ = ["Found", "Offer", "Ranked", "Universe", "everything", "query", "route", "search", "universe"]
@@ -40,26 +36,12 @@ WORDS_CHARACTERS = 16_384
 SEARCH_CHARACTERS = 1_024
 """Of words that are ranked by, whoever made them."""
 
-NAME_WEIGHT = 3
-INDEXED_CHARACTERS = 8_000_000
-DESCRIPTION_CHARACTERS = (256, 4_096)
-"""Of all descriptions in an index, and least and most of one: a replaying workflow task may have to make the
-index, and has two seconds."""
-
-UNIVERSES_KEPT = 32
-
 COVERED_LEAST = 0.3
 COVERED_WELL = 0.5
 """Of a search's words, by idf: what a tool must share to be found, and the best one for a strong answer."""
 
-_IDLE = frozenset(
-    parts(
-        "a an and any are as at be by can do does for from have how i in into is it its me my of on or our"
-        " please some that the their them there these this those to tool tools us use used using via want was"
-        " we what when where which will with would you your"
-    )
-)
-"""Words of a search that say nothing about the tool: whether a tool shares them does not count."""
+_ASKING = frozenset(parts("find please tool tools use used uses using via want"))
+"""What every search says: whether a tool shares it does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,110 +86,6 @@ class Found:
 
     tools: tuple[Ranked, ...]
     weak: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Tool:
-    """What the router knows of a tool."""
-
-    name: str
-    description: str
-    core: bool
-    intrinsic: bool
-
-
-@dataclass(slots=True, eq=False)
-class Universe:
-    """All tools of an agent, in order. One object for all runs of a process that have the same tools.
-
-    Args:
-        digest: 16 bytes over order, names, descriptions and declarations that the router reads.
-        names: In universe order.
-        by_source: How many there are of each source.
-    """
-
-    digest: bytes
-    names: tuple[str, ...]
-    by_source: dict[str, int]
-    _tools: tuple[_Tool, ...] = field(repr=False)
-    _places: dict[str, int] = field(repr=False)
-    _pinned: dict[tuple[str, ...], tuple[int, ...]] = field(default_factory=dict, repr=False)
-    _index: bm25.Index | None = field(default=None, repr=False)
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    @property
-    def index(self) -> bm25.Index:
-        """The index over names and descriptions; made when first asked for.
-
-        Two threads that ask at once may both make it: the two are equal, and either may stay.
-        """
-        if self._index is None:
-            least, most = DESCRIPTION_CHARACTERS
-            cut = min(most, max(least, INDEXED_CHARACTERS // max(1, len(self._tools))))
-            self._index = bm25.build(
-                ((tool.name, NAME_WEIGHT), (tool.description[:cut], 1)) for tool in self._tools
-            )
-        return self._index
-
-    def places(self, names: Iterable[str]) -> tuple[int, ...]:
-        """Where these names stand, ascending; names of no tool are left out."""
-        found = {place for name in names if (place := self._places.get(name)) is not None}
-        return tuple(sorted(found))
-
-    def pinned(self, pin: tuple[str, ...]) -> tuple[int, ...]:
-        """Where the tools stand that are offered in every turn, with these globs of the agent's."""
-        found = self._pinned.get(pin)
-        if found is None:
-            found = self._pinned[pin] = tuple(
-                place
-                for place, tool in enumerate(self._tools)
-                if tool.core or tool.intrinsic or (pin and admits(pin, tool.name))
-            )
-        return found
-
-    def searched(self) -> NDArray[np.bool_]:
-        """For each tool whether a search may find it: intrinsics are offered in every turn anyhow."""
-        return np.array([not tool.intrinsic for tool in self._tools], np.bool_)
-
-
-def universe(tools: Sequence[ToolDeclaration]) -> Universe:
-    """The universe of these tools, in the order given; the process's own one where it has it already."""
-    known = tuple(_Tool(tool.name, tool.description, tool.core, tool.source == "intrinsic") for tool in tools)
-    return _shared(_Listing(_digest(known), known))
-
-
-@dataclass(frozen=True, slots=True)
-class _Listing:
-    """Tools under their digest, by which they are compared."""
-
-    digest: bytes
-    tools: tuple[_Tool, ...] = field(compare=False)
-
-
-def _digest(tools: Sequence[_Tool]) -> bytes:
-    told = "".join(
-        f"{len(tool.name)}:{tool.name}{len(tool.description)}:{tool.description}{tool.core:d}{tool.intrinsic:d}"
-        for tool in tools
-    )
-    return blake2b(told.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-@lru_cache(maxsize=UNIVERSES_KEPT)
-def _shared(listing: _Listing) -> Universe:
-    names = tuple(tool.name for tool in listing.tools)
-    places: dict[str, int] = {}
-    for place, name in enumerate(names):
-        places.setdefault(name, place)
-    return Universe(listing.digest, names, _by_source(names), listing.tools, places)
-
-
-def _by_source(names: Iterable[str]) -> dict[str, int]:
-    counts = {"builtin": 0, "mcp": 0, "other": 0}
-    for name in names:
-        counts[source_of(name)] += 1
-    return counts
 
 
 # -- routing ---------------------------------------------------------------------------------------
@@ -290,7 +168,7 @@ def _offer(
     if len(places) == size:
         return Offer("all", size, size, dict(universe.by_source), why, ranked, pinned, recent)
     names = tuple(universe.names[place] for place in sorted(places))
-    return Offer(names, len(names), size, _by_source(names), why, ranked, pinned, recent)
+    return Offer(names, len(names), size, counted(names), why, ranked, pinned, recent)
 
 
 def _best(universe: Universe, words: str, limit: int) -> tuple[tuple[int, float], ...]:
@@ -331,7 +209,7 @@ def search(universe: Universe, words: str, limit: int = 5) -> Found:
 
 def _coverage(index: bm25.Index, said: Sequence[str]) -> bm25.Scores:
     """For each tool, which share of the words it has, by idf: 0 to 1."""
-    terms = index.terms([part for part in said if part not in _IDLE] or said)
+    terms = index.terms([part for part in said if part not in _ASKING] or said)
     covered = np.zeros(index.size, np.float64)
     total = 0.0
     for term in terms:

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 
-__all__ = ["parts", "stem", "tokens"]
+__all__ = ["FUNCTION_WORDS", "parts", "parts_of", "runs", "stem", "telling", "tokens"]
 
 RUNS_KEPT = 65_536
 """Runs and stems that are remembered: more than the vocabulary of any catalog."""
@@ -127,6 +128,22 @@ def _uncamelled(segment: str) -> list[str]:
             found.append(segment[start:at])
             start = at
     return [*found, segment[start:]]
+
+
+FUNCTION_WORDS = frozenset(
+    parts(
+        "a about also am an and any are as at be been but by can could did do does for from had has have he"
+        " her here his how i if in into is it its me may might my no not of on or our she should so some than"
+        " that the their them then there these they this those to us was we were what when where which who"
+        " whom whose why will with would you your"
+    )
+)
+"""English words that say how others belong together, and nothing about what a text is about."""
+
+
+def telling(said: Sequence[str]) -> list[str]:
+    """The parts of a query that say what it is about; all of them where none does."""
+    return [part for part in said if part not in FUNCTION_WORDS] or list(said)
 
 
 # -- stems -----------------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ PASSED_THROUGH: tuple[str, ...] = (
             "run_input",
             "tokens",
             "trace",
+            "universe",
             "values",
             "views",
             "words",
