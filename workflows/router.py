@@ -194,17 +194,20 @@ def search(universe: Universe, words: str, limit: int = 5) -> Found:
     """The tools that a model asks for in its own words; intrinsics are not searched.
 
     One shared common word is no match: a tool is found when it shares enough of the words, weighed by how
-    rare they are, where a word that no tool has weighs most. A tool's exact name finds it first.
+    rare they are, where a word that no tool has weighs most. Best are those with the greatest score times
+    share. A tool's exact name finds it first, also an intrinsic.
     """
     index = universe.index
     said = parts(words[:SEARCH_CHARACTERS])
     covered = _coverage(index, said)
     scores = index.scores(index.bag(said))
-    named = [(place, float(scores[place]) * bm25.UNIT) for place in universe.places([words.strip()])]
-    scores[(covered < COVERED_LEAST) | ~universe.searched()] = 0.0
-    best = [*named, *(found for found in _top(scores, limit) if found not in named)][:limit]
-    weak = not named and not any(covered[place] >= COVERED_WELL for place, _ in best)
-    return Found(tuple(Ranked(universe.names[place], score) for place, score in best), weak)
+    merits = np.where((covered >= COVERED_LEAST) & universe.searched(), scores * covered, 0.0)
+    named = universe.places([words.strip()])
+    best = [*named, *(place for place, _ in _top(merits, limit) if place not in named)][:limit]
+    weak = not named and not any(covered[place] >= COVERED_WELL for place in best)
+    return Found(
+        tuple(Ranked(universe.names[place], float(scores[place]) * bm25.UNIT) for place in best), weak
+    )
 
 
 def _coverage(index: bm25.Index, said: Sequence[str]) -> bm25.Scores:

@@ -132,10 +132,10 @@ def _uncamelled(segment: str) -> list[str]:
 
 FUNCTION_WORDS = frozenset(
     parts(
-        "a about also am an and any are as at be been but by can could did do does for from had has have he"
-        " her here his how i if in into is it its me may might my no not of on or our she should so some than"
-        " that the their them then there these they this those to us was we were what when where which who"
-        " whom whose why will with would you your"
+        "a about all also am an and any are as at be been both but by can could did do does each every"
+        " for from had has have he her here his how i if in into is it its just may me might my no not of"
+        " on only or our she should so some such than that the their them then there these they this those"
+        " to us very was we were what when where which who whom whose why will with would you your"
     )
 )
 """English words that say how others belong together, and nothing about what a text is about."""
