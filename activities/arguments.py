@@ -17,6 +17,7 @@ from mainspring.activities.setup import Catalog, Offer
 from mainspring.schemas.agent import LimitSpec
 from mainspring.schemas.base import JsonValue
 from mainspring.schemas.tools import CallProblem, ParsedCall, ToolDefinition
+from mainspring.workflows.intrinsics import COMPOSE, COMPOSE_ARGUMENT_BYTES
 from mainspring.workflows.values import Malformed, clip, parse_json, safe_text, safe_value
 
 __all__ = ["CALLS_MAX", "RawCall", "parse_calls", "size_of"]
@@ -104,6 +105,8 @@ def _unknown(call: RawCall, catalog: Catalog, offer: Offer) -> ParsedCall:
 
 def _checked(call: RawCall, definition: ToolDefinition, catalog: Catalog, limits: LimitSpec) -> ParsedCall:
     name = definition.name
+    if name == COMPOSE:  # the loop itself bounds a draft, by its own bytes and not by those of its escapes
+        limits = limits.model_copy(update={"argument_bytes": COMPOSE_ARGUMENT_BYTES})
     read = _read(call.arguments, limits)
     if isinstance(read, CallProblem):
         return ParsedCall(tool=name, problem=read, raw=_raw(call.arguments))

@@ -25,7 +25,7 @@ from mainspring.activities.arm_models import resolve_models
 from mainspring.activities.attributes import ATTRIBUTES, registered
 from mainspring.activities.tools import Catalog
 from mainspring.activities.transcript import ProcessCache
-from mainspring.schemas.activities import Armed, ArmRequest, CatalogPage
+from mainspring.schemas.activities import DECISIONS, Armed, ArmRequest, CatalogPage
 from mainspring.schemas.agent import AgentSpec, ModelSpec
 from mainspring.schemas.base import unwire, wire
 from mainspring.schemas.config import Config
@@ -230,6 +230,7 @@ class ArmActivity:
             models=models,
             digest=blake2b(b"%d:%b%b" % (len(head), head, catalog), digest_size=8).hexdigest(),
             notes=tuple(clip(note, NOTE_MAX) for note in notes[:NOTES_MAX]),
+            decisions=DECISIONS,
         )
         if len(catalog) <= CATALOG_BYTES_MAX and len(head) + len(catalog) <= RECORD_BYTES_MAX:
             return armed.model_copy(update={"tools": tuple(item.tool for item in tools)})

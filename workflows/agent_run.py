@@ -16,14 +16,14 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
 
 from mainspring.workflows.shell.failures import CallOutcome, ModelGone, Withdrawn
-from mainspring.workflows.shell.outside import RunShell
+from mainspring.workflows.shell.served import ServedCalls
 
 with workflow.unsafe.imports_passed_through():
     from mainspring.schemas.activities import Armed, ModelReply
     from mainspring.schemas.ledger import Entry, EntryCall
     from mainspring.schemas.run import RunInput
     from mainspring.schemas.tools import ToolOutcome
-    from mainspring.workflows import events
+    from mainspring.workflows import events, guard
     from mainspring.workflows.budget import Exhausted, Within, check, check_batch, check_spend
     from mainspring.workflows.dispatch import Batch, Refused, check_calls, waves
     from mainspring.workflows.gates import Close, Facts, Pass, Redo, empty_reply, judge
@@ -32,20 +32,22 @@ with workflow.unsafe.imports_passed_through():
     from mainspring.workflows.messages import FollowUp, Rejected, Said
     from mainspring.workflows.outcomes import Ending, result_of, sentence
     from mainspring.workflows.plan import plan
-    from mainspring.workflows.router import route
+    from mainspring.workflows.router import Offer, everything, query, route, universe
     from mainspring.workflows.run_input import read_input
     from mainspring.workflows.values import clip, render, safe_text
     from mainspring.workflows.views import agent_name, differences
 
 __all__ = ["AgentRun"]
 
+RECENT_TURNS = 2
+"""A tool that was used stays offered for so many turns."""
 HISTORY_EVENTS_MAX = 45_000
 HISTORY_BYTES_MAX = 45_000_000
 """Short of the server's own limits (51,200 and 50 MB), at which it ends a run for good."""
 
 
 @workflow.defn(name="AgentRun", sandboxed=False)
-class AgentRun(RunShell):
+class AgentRun(ServedCalls):
     """An agent run. Its argument is a `RunInput`, its result a `RunResult`, both plain JSON."""
 
     def __init__(self) -> None:
@@ -96,6 +98,7 @@ class AgentRun(RunShell):
         self.armed = armed
         self.budget, self.limits = self.extended(armed.spec.budgets), armed.spec.limits
         self.tools = {tool.name: tool for tool in self.declarations}
+        self.universe = universe(self.declarations)
         self.journal.kept = self.limits.events_kept
 
     def _start(self) -> None:
@@ -134,6 +137,8 @@ class AgentRun(RunShell):
         self.model_index = 0
         self._cut_replies = 0
         self.redos.clear()
+        self.guard = guard.fresh(self.spec.guard) if self.decides(2) else None
+        self.searches, self.offer = 0, None
         self.exchange_opened(said)
         ending: Ending | None = None
         while ending is None:
@@ -179,7 +184,7 @@ class AgentRun(RunShell):
         self._drain_steering()
 
         self.turn_started()
-        offer = route(list(self.tools.values()))
+        offer = self._route()
         planned = plan(self.ledger.length, self.context_tokens)
         self.request_made(offer, planned)
         self.show("thinking")
@@ -198,6 +203,17 @@ class AgentRun(RunShell):
             case (reply, number):
                 self.billed(reply)
                 return await self._replied(reply, self.replied(reply, number))
+
+    def _route(self) -> Offer:
+        """What of the catalog this turn's request offers."""
+        if not self.decides(2):
+            return everything(self.universe)
+        turn, spec = self.meter.turns, self.spec.routing
+        recent = [name for name, used in self.used.items() if used >= turn - RECENT_TURNS]
+        kept = self.offer.names if spec.sticky and self.offer is not None else None
+        words = query(self.directive, self.last_text, self.ledger.newest_observations())
+        widen, self.widen = self.widen, False
+        return route(self.universe, spec, words, recent, kept=kept, widen=widen)
 
     def _drain_steering(self) -> None:
         """Steering enters the ledger after the observations, before the next model call; redos start anew."""
@@ -271,7 +287,7 @@ class AgentRun(RunShell):
                 self.verdict(f"{gate}: close: {message}")
                 return Ending(outcome, message=message, entry=entry.seq)
             case Redo() as redo:
-                return self._redo(redo)
+                return self._redo(redo, reply)
             case Pass():
                 pass
         if self.inbox.steering:
@@ -290,13 +306,30 @@ class AgentRun(RunShell):
         explicit = self.limits.completion == "explicit"
         return Facts(reply, self.redos, self.limits.schema_repairs, explicit)
 
-    def _redo(self, redo: Redo) -> Ending | None:
+    def _redo(self, redo: Redo, reply: ModelReply) -> Ending | None:
         """Send a reply back; where no turn is left for it the exchange ends, with the draft as partial."""
         self.held(redo)
         spent = check(self.budget, self.meter)
         if isinstance(spent, Exhausted) and self.limits.on_exhausted == "fail":
             return _spent(spent)
         self.control(redo.kind, redo.text)
+        self.widen = True
+        return self._judge_progress(guard.Held(reply.text, redo.gate))
+
+    # -- guard -------------------------------------------------------------------------------------
+
+    def _judge_progress(self, turn: guard.Turn) -> Ending | None:
+        """Let the guard judge the turn: go on, tell the model that it repeats itself, or end the exchange."""
+        if self.guard is None:
+            return None
+        self.guard, verdict = guard.observe(self.guard, turn)
+        match verdict:
+            case guard.Nudge() as nudge:
+                self.nudged(nudge, self.guard.reflections_left)
+            case guard.Stall() as stall:
+                return self.stalled(stall)
+            case guard.Proceed():
+                pass
         return None
 
     # -- calls -------------------------------------------------------------------------------------
@@ -362,29 +395,40 @@ class AgentRun(RunShell):
             for item in batch.items
             if isinstance(item, Refused)
         }
+        self.serve(batch.served, outcomes)
         try:
-            await self._run_waves(batch, outcomes)
+            if await self._run_waves(batch, outcomes):
+                await self.answers(outcomes)
         except asyncio.CancelledError:
+            self.close_questions(outcomes)
             self.fold(entry, outcomes, "Not run: the run was cancelled.")
             raise
+        self.close_questions(outcomes)
         self.fold(entry, outcomes, "Not run: the batch was ended before its turn came.")
+        self.used.update({run.call.tool: self.meter.turns for run in batch.allowed})
         self.redos.pop(empty_reply.NAME, None)
         if any(outcome.status == "forbidden" for outcome in outcomes.values()):
             return Ending("security", message="a tool refused a call for good")
-        return None if self.stop is None else self._withdrawn(len(batch.runs))
+        if self.stop is not None:
+            return self._withdrawn(len(batch.runs))
+        return self._judge_progress(guard.Acted(self.acts(entry, outcomes)))
 
-    async def _run_waves(self, batch: Batch, outcomes: dict[str, CallOutcome]) -> None:
-        """One wave after the other, until a person interrupts, a tool refuses for good, or money runs out."""
+    async def _run_waves(self, batch: Batch, outcomes: dict[str, CallOutcome]) -> bool:
+        """One wave after the other, until a person interrupts, a tool refuses for good, or money runs out.
+
+        Returns: Whether nothing of that happened.
+        """
         for wave in waves(batch.runs, self.limits.parallel_calls):
             await self.unpaused()
             self.tick()
             spent = isinstance(check_spend(self.budget, self.meter), Exhausted)
             if spent or self.stop is not None:
-                return
+                return False
             self.meter = self.meter.calls(len(wave))
             await self.run_calls(wave, outcomes)
             if any(outcomes[run.call.id].status == "forbidden" for run in wave):
-                return
+                return False
+        return True
 
     # -- end ---------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ __all__ = [
     "Run",
     "attempts",
     "check_calls",
+    "label",
     "summary",
     "waves",
 ]
@@ -69,7 +70,17 @@ class Batch:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The calls that may run."""
+        """The calls that an activity runs."""
+        return tuple(item for item in self.allowed if item.tool.source != "intrinsic")
+
+    @property
+    def served(self) -> tuple[Run, ...]:
+        """The calls that the loop itself serves."""
+        return tuple(item for item in self.allowed if item.tool.source == "intrinsic")
+
+    @property
+    def allowed(self) -> tuple[Run, ...]:
+        """The calls that nothing speaks against."""
         return tuple(item for item in self.items if isinstance(item, Run))
 
 
@@ -179,8 +190,13 @@ def attempts(tool: ToolDeclaration, wall_left: float | None) -> Attempts:
 
 def summary(turn: int, call: EntryCall) -> str:
     """One line for the Temporal UI: `turn 3 · search_docs(query="…")`."""
+    return clip(f"turn {turn} · {label(call)}", 120)
+
+
+def label(call: EntryCall) -> str:
+    """A call as a person reads it, short: `search_docs(query="…")`."""
     shown = ", ".join(f"{key}={_shown(value)}" for key, value in list(call.arguments.items())[:3])
-    return clip(f"turn {turn} · {call.tool}({shown})", 120)
+    return clip(f"{call.tool}({shown})", 120)
 
 
 def _shown(value: JsonValue) -> str:

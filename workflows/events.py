@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
 from typing import Any
 
 from mainspring.schemas.base import JsonValue
@@ -39,6 +40,7 @@ __all__ = [
     "ToolCompleted",
     "ToolsSelected",
     "TurnStarted",
+    "instant",
 ]
 
 
@@ -296,6 +298,14 @@ Event = (
     | ExchangeEnded
     | Finished
 )
+
+
+def instant(nanoseconds: int) -> str:
+    """A time of the workflow's clock as ISO text, to the millisecond."""
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    at = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1_000_000 * 1_000)
+    return at.isoformat(timespec="milliseconds")
+
 
 PAGE_BYTES = 900_000
 TEXT_CHARACTERS = 4_096

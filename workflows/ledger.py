@@ -151,6 +151,16 @@ class Ledger:
         """Reference to the whole."""
         return LedgerRef(length=self.length, digest=self.digests[-1])
 
+    def newest_observations(self) -> list[str]:
+        """What was observed after the newest reply, in order, as the model is shown it."""
+        newest: list[str] = []
+        for entry in reversed(self.entries):
+            if entry.role == "assistant":
+                break
+            if entry.role == "tool":
+                newest.append(render(entry.content))
+        return newest[::-1]
+
     def page(self, start: int, limit: int, bytes_max: int = 900_000) -> list[dict[str, Any]]:
         """Entries from `start`: at most `limit` and about `bytes_max`, but at least one if there is one."""
         page: list[dict[str, Any]] = []

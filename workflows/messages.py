@@ -23,6 +23,7 @@ from mainspring.workflows.values import clip, safe_text
 __all__ = [
     "SIGNALS",
     "UPDATES",
+    "Answer",
     "Extend",
     "Finish",
     "FollowUp",
@@ -42,7 +43,7 @@ ATTACHED_BYTES_MAX = 524_288
 """Of all inline attachments of one message: an entry must fit the page of a query."""
 
 SIGNALS: tuple[str, ...] = ("steer", "follow_up", "interrupt", "finish", "pause", "resume")
-UPDATES: tuple[str, ...] = ("steer", "follow_up", "extend_budget")
+UPDATES: tuple[str, ...] = ("steer", "follow_up", "answer", "extend_budget")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +91,21 @@ class Extend:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a question of the run."""
+
+    question_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rejected:
     """Not understood or not taken, and why."""
 
     reason: str
 
 
-Message = Steer | FollowUp | Interrupt | Finish | Pause | Resume | Extend
+Message = Steer | FollowUp | Interrupt | Finish | Pause | Resume | Extend | Answer
 
 
 class _SteerBody(Closed):
@@ -108,6 +117,11 @@ class _SteerBody(Closed):
 class _FollowUpBody(Closed):
     message: str
     attachments: tuple[Attachment, ...] = Field(default=(), max_length=32)
+
+
+class _AnswerBody(Closed):
+    question_id: str = Field(min_length=1, max_length=1_000)
+    text: str
 
 
 def decode(name: str, arguments: Sequence[object], *, message_bytes: int) -> Message | Rejected:
@@ -141,6 +155,18 @@ def _follow_up(arguments: Sequence[object], message_bytes: int) -> Message | Rej
     return text if isinstance(text, Rejected) else FollowUp(text, body.attachments)
 
 
+def _answer(arguments: Sequence[object], message_bytes: int) -> Message | Rejected:
+    if len(arguments) != 1:
+        return _wrong_count("answer", 1, arguments)
+    body = unwire(_AnswerBody, arguments[0])
+    if not body.text.strip():
+        return Rejected("answer: text: it is blank")
+    size = len(body.text.encode("utf-8", "surrogatepass"))
+    if size > message_bytes:
+        return Rejected(f"answer: text: {size} bytes; at most {message_bytes} are taken")
+    return Answer(body.question_id, safe_text(body.text))
+
+
 def _extend(arguments: Sequence[object], _: int) -> Message | Rejected:
     if len(arguments) != 1:
         return _wrong_count("extend_budget", 1, arguments)
@@ -162,6 +188,7 @@ def _bare(name: str, message: Message) -> Callable[[Sequence[object], int], Mess
 _DECODERS: dict[str, Callable[[Sequence[object], int], Message | Rejected]] = {
     "steer": _steer,
     "follow_up": _follow_up,
+    "answer": _answer,
     "extend_budget": _extend,
     "interrupt": _bare("interrupt", Interrupt()),
     "finish": _bare("finish", Finish()),

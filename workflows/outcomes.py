@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, replace
 
 from mainspring.schemas.base import JsonValue
-from mainspring.schemas.run import ANSWERED, CODES, Outcome, RunResult, Spend
+from mainspring.schemas.run import ANSWERED, CODES, Outcome, RunResult, Spend, Stall
 from mainspring.schemas.tools import BlobRef
 from mainspring.workflows.values import clip, preview
 
@@ -33,6 +33,7 @@ class Ending:
     message: str | None = None
     entry: int | None = None
     answer_blob: BlobRef | None = None
+    stall: Stall | None = None
 
     @property
     def answered(self) -> bool:
@@ -61,6 +62,7 @@ def result_of(
         exchanges=exchanges,
         answer_blob=ending.answer_blob,
         unanswered=_told(unanswered),
+        stall=ending.stall,
     )
 
 

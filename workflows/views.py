@@ -18,11 +18,12 @@ from mainspring.schemas.base import JsonValue, wire
 from mainspring.schemas.ledger import LedgerRef, Plan
 from mainspring.schemas.run import RunInput
 from mainspring.schemas.tools import ToolDeclaration
-from mainspring.workflows import budget
+from mainspring.workflows import budget, guard
 from mainspring.workflows.budget import Meter
-from mainspring.workflows.events import Journal
+from mainspring.workflows.events import Journal, instant
 from mainspring.workflows.ledger import AssistantMessage, Ledger, Message, project, select
 from mainspring.workflows.messages import Inbox
+from mainspring.workflows.questions import Questions
 from mainspring.workflows.router import Offer
 from mainspring.workflows.values import clip
 
@@ -70,6 +71,8 @@ class Viewed(Protocol):
     meter: Meter
     ledger: Ledger
     inbox: Inbox
+    questions: Questions
+    guard: guard.Guard | None
     journal: Journal
     turns: list[TurnRecord]
     exchange: int
@@ -110,14 +113,15 @@ def state(run: Viewed) -> dict[str, Any]:
         "spend": run.meter.spend().model_dump(mode="json"),
         "budget": run.budget.model_dump(mode="json"),
         "left": budget.left(run.budget, run.meter),
-        "guard": None,
+        "guard": guard.view(run.guard) if run.guard else None,
         "offered": {
             "count": offer.offered if offer else 0,
             "universe": offer.universe if offer else 0,
+            "why": offer.why if offer else None,
             "names": list(offer.names) if offer and offer.names != "all" else "all",
         },
         "approvals": [],
-        "questions": [],
+        "questions": run.questions.shown(instant),
         "queued": [
             {"number": said.number, "kind": kind, "message": clip(said.message.text, 200)}
             for kind, queue in (("steer", run.inbox.steering), ("follow_up", run.inbox.follow_ups))
@@ -143,6 +147,7 @@ def details(run: Viewed) -> str:
         f"**{run.outcome or run.status}**" + (f" · waiting for {run.awaiting}" * (run.awaiting != "none")),
         f"exchange {run.exchange} · turn {meter.turns} of {run.budget.turns} · {spend}",
     ]
+    lines += [f"**asks:** {clip(question.text, 300)}" for question in run.questions.open()[:3]]
     if run.last_text:
         lines.append("> " + clip(run.last_text, 300))
     return "\n\n".join(lines)
@@ -208,6 +213,10 @@ def explain(run: Viewed, turn: JsonValue) -> dict[str, Any]:
             "count": found.offer.offered,
             "universe": found.offer.universe,
             "by_source": found.offer.by_source,
+            "why": found.offer.why,
+            "ranked": [{"name": item.name, "score": round(item.score, 6)} for item in found.offer.ranked],
+            "pinned": list(found.offer.pinned[:NAMES_MAX]),
+            "recent": list(found.offer.recent),
         },
         "verdicts": list(found.verdicts),
         "instructions": instructions,

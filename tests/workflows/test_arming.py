@@ -231,7 +231,7 @@ LATER = [
     ({"gates": {"switches": {"empty_reply": False}}}, {}, "gates: ['empty_reply: off']"),
     ({"context": {"compaction": "model"}}, {}, "context.compaction: 'model'"),
     ({"intents": {"weather": {"phrases": ["rain"]}}}, {}, "intents: ['weather']"),
-    ({"tools": ["nika:ask", "nika:done"]}, {}, "tools: ['nika:ask']"),
+    ({"tools": ["nika:recall", "nika:done"]}, {}, "tools: ['nika:recall']"),
 ]
 
 

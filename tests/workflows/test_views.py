@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainspring.schemas.activities import Armed, ModelReply
-from mainspring.schemas.agent import AgentSpec, BudgetSpec, ModelSpec
+from mainspring.schemas.agent import AgentSpec, BudgetSpec, GuardSpec, ModelSpec
 from mainspring.schemas.base import wire
 from mainspring.schemas.ledger import Plan
 from mainspring.schemas.run import RunInput
@@ -18,8 +18,10 @@ from mainspring.schemas.tools import BlobRef, ParsedCall, ToolDeclaration, ToolD
 from mainspring.workflows import views
 from mainspring.workflows.budget import Meter
 from mainspring.workflows.events import Journal
+from mainspring.workflows.guard import Guard, fresh
 from mainspring.workflows.ledger import Ledger, observation_entry, reply_entry, user_entry
 from mainspring.workflows.messages import FollowUp, Inbox, Steer
+from mainspring.workflows.questions import Question, Questions
 from mainspring.workflows.router import Offer, everything, universe
 from mainspring.workflows.views import TurnRecord
 
@@ -49,6 +51,8 @@ class _Run:
     paused: bool = False
     finishing: bool = False
     in_flight: dict[str, str] = dataclasses.field(default_factory=dict)
+    questions: Questions = dataclasses.field(default_factory=Questions)
+    guard: Guard | None = None
 
 
 def _armed(**fields: Any) -> Armed:
@@ -103,7 +107,7 @@ def test_state_shows_the_run() -> None:
     state = views.state(run)
     assert (state["agent"], state["model"], state["turn"], state["exchange"]) == ("guide", "default", 2, 1)
     assert state["left"]["turns"] == 48
-    assert state["offered"] == {"count": 1, "universe": 1, "names": "all"}
+    assert state["offered"] == {"count": 1, "universe": 1, "why": "small", "names": "all"}
     assert [(item["number"], item["kind"]) for item in state["queued"]] == [(2, "steer"), (1, "follow_up")]
 
 
@@ -253,3 +257,30 @@ def test_explain_is_bounded() -> None:
     assert len(json.dumps(answer, ensure_ascii=False).encode()) < QUERY_BYTES
     assert (len(answer["messages"]), answer["left_out"]) == (0, 3)
     assert views.explain(_run(), None)["left_out"] == 0
+
+
+def test_state_shows_what_the_run_asks() -> None:
+    """A question that waits is in the state with its times, and in the details; an answered one is not."""
+    questions = Questions()
+    for id in ("q-1", "q-2"):
+        questions.ask(Question(id, f"Which city? {id}", ("Oslo",), 0, 1_000_000_000))
+    questions.answer("q-2", "Oslo")
+    run = _Run(questions=questions)
+    assert views.state(run)["questions"] == [
+        {
+            "question_id": "q-1",
+            "question": "Which city? q-1",
+            "options": ["Oslo"],
+            "asked": "1970-01-01T00:00:00.000+00:00",
+            "expires": "1970-01-01T00:00:01.000+00:00",
+        }
+    ]
+    assert "**asks:** Which city? q-1" in views.details(run)
+    assert "q-2" not in views.details(run)
+
+
+def test_state_shows_the_guard() -> None:
+    """A run with a guard shows what it has seen; one that was armed before there was one shows none."""
+    assert views.state(_Run())["guard"] is None
+    shown = views.state(_Run(guard=fresh(GuardSpec(max_reflections=2))))["guard"]
+    assert (shown["reflections_left"], shown["nudges"]) == (2, 0)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from hashlib import blake2b
 from typing import Any
 
 from temporalio import workflow
@@ -301,16 +302,18 @@ class RunShell(People):
                 f"It ended, and its result cannot be read here ({type(error.__cause__ or error).__name__})."
             )
             return CallOutcome(ToolOutcome(content=told, is_error=True), "error", ms)
-        return CallOutcome(self._bounded(run, value), "ok", ms)
+        return self._bounded(run, value, ms)
 
-    def _bounded(self, run: Run, value: object) -> ToolOutcome:
+    def _bounded(self, run: Run, value: object, ms: int) -> CallOutcome:
         """A result that no activity of ours has made safe, nor cut to its bound."""
         content = safe_value(value, depth=self.limits.depth)
-        text = render(content)
+        whole = render(content).encode("utf-8", "replace")
         bound = run.tool.spill_bytes or self.limits.spill_bytes
-        if len(text.encode("utf-8", "replace")) > bound:
-            content = preview(text, limit=min(bound, PREVIEW_BYTES))
-        return ToolOutcome(content=content)
+        if len(whole) <= bound:
+            return CallOutcome(ToolOutcome(content=content), "ok", ms)
+        shown = preview(render(content), limit=min(bound, PREVIEW_BYTES))
+        digest = blake2b(whole, digest_size=8).hexdigest()
+        return CallOutcome(ToolOutcome(content=shown), "ok", ms, digest=digest)
 
 
 def _unavailable(error: ActivityError) -> BaseException:

@@ -18,10 +18,11 @@ from mainspring.workflows.shell.record import RunRecord
 with workflow.unsafe.imports_passed_through():
     from mainspring.schemas.agent import BudgetPatch, BudgetSpec
     from mainspring.schemas.base import JsonValue, wire
-    from mainspring.workflows import budget, events, views
+    from mainspring.workflows import budget, events, questions, views
     from mainspring.workflows.messages import (
         SIGNALS,
         UPDATES,
+        Answer,
         Extend,
         Finish,
         FollowUp,
@@ -67,16 +68,22 @@ class People(RunRecord):
         if update_id in self._answers:
             return self._answers[update_id]
         message = self._decode(name, args, UPDATES)
-        taken = message if isinstance(message, Rejected) else self._take(message)
+        if isinstance(message, Rejected):
+            raise ApplicationError(message.reason, type="rejected", non_retryable=True)
+        taken = self._take(message)
         if isinstance(taken, Rejected):
             raise ApplicationError(taken.reason, type="rejected", non_retryable=True)
-        answer: JsonValue = (
-            {"accepted": taken} if isinstance(taken, int) else self.budget.model_dump(mode="json")
-        )
+        answer = self._told(message, taken)
         self._answers[update_id] = answer
         while len(self._answers) > UPDATES_REMEMBERED:
             self._answers.popitem(last=False)
         return answer
+
+    def _told(self, message: Message, taken: int | None) -> JsonValue:
+        """What an update's sender gets."""
+        if isinstance(message, Answer):
+            return {"status": "answered"}
+        return {"accepted": taken} if taken is not None else self.budget.model_dump(mode="json")
 
     @on_update.validator
     def check_update(self, name: str, args: Sequence[RawValue]) -> None:
@@ -106,7 +113,25 @@ class People(RunRecord):
             return Rejected("extend_budget: the run is not armed yet; repeat it in a moment")
         if isinstance(message, Steer | FollowUp):
             return self._no_room(message) or message
-        return message
+        return self._unanswerable(message) or message if isinstance(message, Answer) else message
+
+    def _unanswerable(self, answer: Answer) -> Rejected | None:
+        size = len(answer.text.encode("utf-8", "replace"))
+        if size > self.limits.spill_bytes:
+            return Rejected(
+                f"answer: text: {size} bytes; an observation holds {self.limits.spill_bytes} "
+                "(limits.spill_bytes); send more as a follow_up"
+            )
+        match self.questions.find(answer.question_id):
+            case questions.Closed(status):
+                return Rejected(f"answer: question {clip(answer.question_id, 80)!r} is closed ({status})")
+            case questions.Unknown(pending):
+                known = ", ".join(pending) or "none"
+                return Rejected(
+                    f"answer: no question {clip(answer.question_id, 80)!r} waits; waiting: {known}"
+                )
+            case questions.Answered():
+                return None
 
     def _no_room(self, message: Steer | FollowUp) -> Rejected | None:
         if self.inbox.waiting >= self.limits.queued_messages:
@@ -121,11 +146,15 @@ class People(RunRecord):
         refusal = self._refusal(message)
         if isinstance(refusal, Rejected):
             return refusal
+        if isinstance(message, Steer | FollowUp):
+            if isinstance(message, Steer) and message.interrupt:
+                self.stop = self.stop or "steer"
+            return self.inbox.put(message)
+        self._obey(message)
+        return None
+
+    def _obey(self, message: Interrupt | Finish | Pause | Resume | Extend | Answer) -> None:
         match message:
-            case Steer() | FollowUp():
-                if isinstance(message, Steer) and message.interrupt:
-                    self.stop = self.stop or "steer"
-                return self.inbox.put(message)
             case Interrupt():
                 self._interrupt()
             case Finish():
@@ -134,7 +163,8 @@ class People(RunRecord):
                 self._pause(isinstance(message, Pause))
             case Extend(more):
                 self._extend(more)
-        return None
+            case Answer(question_id, text):
+                self.questions.answer(question_id, text)
 
     def _interrupt(self) -> None:
         """End the exchange; between two of them it means the words that wait, and nothing where none do."""

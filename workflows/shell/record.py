@@ -6,7 +6,6 @@ Source: shared design, context.md "Ledger"; loop.md "Events".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 from temporalio import workflow
 
@@ -15,9 +14,11 @@ from mainspring.workflows.shell.state import RunState
 
 with workflow.unsafe.imports_passed_through():
     from mainspring.schemas.activities import ModelReply
-    from mainspring.schemas.ledger import Entry
+    from mainspring.schemas.ledger import Entry, EntryCall
+    from mainspring.schemas.run import Stall
     from mainspring.schemas.tools import ToolOutcome
-    from mainspring.workflows import events
+    from mainspring.workflows import events, guard
+    from mainspring.workflows.dispatch import label
     from mainspring.workflows.gates import Redo
     from mainspring.workflows.ledger import control_entry, observation_entry, reply_entry, user_entry
     from mainspring.workflows.messages import Said
@@ -46,6 +47,7 @@ class RunRecord(RunState):
         self.exchange_open = True
         self.meter = self.meter.exchange()
         entry = self.words(said, source)
+        self.directive = said.message.text
         self.emit(events.ExchangeStarted(self.exchange, source, said.number, entry.seq))
 
     def exchange_closed(self, ending: Ending) -> None:
@@ -115,6 +117,7 @@ class RunRecord(RunState):
     def steered(self, said: Said) -> None:
         """Steering enters the ledger."""
         entry = self.words(said, "steer")
+        self.directive = said.message.text
         self.emit(events.Steered(said.number, entry.seq))
 
     def replied(self, reply: ModelReply, number: int) -> Entry:
@@ -133,6 +136,45 @@ class RunRecord(RunState):
         self.redos[redo.gate] = self.redos.get(redo.gate, 0) + 1
         self.verdict(f"{redo.gate}: redo: {redo.reason}")
         self.emit(events.GateHeld(redo.gate, clip(redo.reason, 300), redo.bound_left))
+
+    def acts(self, entry: Entry, outcomes: Mapping[str, CallOutcome]) -> tuple[guard.Act, ...]:
+        """A reply's calls with what was observed of them, as the guard judges them: after `fold`."""
+        observed = {item.call_id: item for item in self.ledger.entries[entry.seq + 1 :]}
+        return tuple(self._act_of(call, observed[call.id], outcomes.get(call.id)) for call in entry.calls)
+
+    def _act_of(self, call: EntryCall, observed: Entry, outcome: CallOutcome | None) -> guard.Act:
+        tool = self.tools.get(call.tool)
+        digests = [blob.digest for blob in (observed.spilled, *observed.files) if blob is not None]
+        if outcome is not None and outcome.digest is not None:
+            digests.append(outcome.digest)
+        return guard.Act(
+            tool=call.tool,
+            arguments=call.arguments,
+            content=observed.content,
+            is_error=observed.is_error,
+            tried=outcome is not None and outcome.status not in ("not_run", "interrupted"),
+            polls=tool is not None and tool.polls,
+            digest=" ".join(digests) or None,
+            label=label(call),
+        )
+
+    def nudged(self, nudge: guard.Nudge, reflections_left: int) -> None:
+        """The guard told the model that it repeats itself."""
+        self.control("nudge", nudge.text)
+        self.verdict(f"guard: nudge: {nudge.reason}, {nudge.repeats} times a cycle of {nudge.period}")
+        self.emit(events.Nudged(nudge.reason, nudge.period, nudge.repeats, reflections_left))
+
+    def stalled(self, stall: guard.Stall) -> Ending:
+        """The guard ended the exchange."""
+        self.verdict(f"guard: stall: {stall.repeats} times a cycle of {stall.period}")
+        self.emit(events.Stalled(stall.period, stall.repeats))
+        turns = "turn" if stall.period == 1 else f"{stall.period} turns"
+        told = f"the same {turns} came {stall.repeats} times in a row, with the same results: "
+        return Ending(
+            "stalled",
+            message=told + ", ".join(stall.steps),
+            stall=Stall(period=stall.period, repeats=stall.repeats, steps=stall.steps),
+        )
 
     def interrupted(self, calls: int) -> None:
         """A person withdrew what was in flight."""
@@ -161,7 +203,7 @@ class RunRecord(RunState):
                     ms=found.ms,
                     bytes=len(render(observation.content).encode()),
                     spilled=observation.spilled is not None,
-                    began=None if found.began is None else _instant(found.began),
+                    began=None if found.began is None else events.instant(found.began),
                 ),
                 about=observation,
             )
@@ -179,8 +221,3 @@ class RunRecord(RunState):
             )
         )
         self.show("closed")
-
-
-def _instant(nanoseconds: int) -> str:
-    """A time of the workflow's clock as ISO text."""
-    return datetime.fromtimestamp(nanoseconds / 1e9, UTC).isoformat(timespec="milliseconds")

@@ -14,15 +14,17 @@ from temporalio.common import SearchAttributeKey
 
 with workflow.unsafe.imports_passed_through():
     from mainspring.schemas.activities import Armed, ModelReply
-    from mainspring.schemas.agent import BudgetSpec, LimitSpec
+    from mainspring.schemas.agent import AgentSpec, BudgetSpec, LimitSpec
     from mainspring.schemas.base import JsonValue
     from mainspring.schemas.ledger import Entry, NewEntry
     from mainspring.schemas.run import RunInput
     from mainspring.schemas.tools import ToolDeclaration
     from mainspring.workflows import budget, events, views
+    from mainspring.workflows.guard import Guard
     from mainspring.workflows.ledger import Ledger
     from mainspring.workflows.messages import Inbox
-    from mainspring.workflows.router import Offer
+    from mainspring.workflows.questions import Questions
+    from mainspring.workflows.router import Offer, universe
     from mainspring.workflows.values import clip
 
 __all__ = ["Observer", "RunState"]
@@ -65,6 +67,8 @@ class RunState:
         self.context_tokens = 0
         self.journal = events.Journal()
         self.inbox = Inbox()
+        self.questions = Questions()
+        self.guard: Guard | None = None
         self.turns: list[views.TurnRecord] = []
         self.exchange = 0
         self.exchange_open = False
@@ -74,6 +78,11 @@ class RunState:
         self.outcome: str | None = None
         self.last_text = ""
         self.redos: dict[str, int] = {}
+        self.universe = universe(())
+        self.used: dict[str, int] = {}  # tools by the turn that they were last called in, or found
+        self.searches = 0  # of the catalog, in this exchange
+        self.directive = ""
+        self.widen = False  # a sticky offer may grow by what ranks best now
         self.paused = False
         self.finishing = False
         self.stop: Literal["interrupt", "steer"] | None = None
@@ -86,6 +95,15 @@ class RunState:
         self._started_ns = 0
         self._waited_ns = 0
         self._shown: dict[str, JsonValue] = {}
+
+    @property
+    def spec(self) -> AgentSpec:
+        """What the run works with; the defaults until it is armed."""
+        return self.armed.spec if self.armed else AgentSpec()
+
+    def decides(self, since: int) -> bool:
+        """Whether the run was armed by a version that makes the decisions of `since`, see `DECISIONS`."""
+        return self.armed is not None and self.armed.decisions >= since
 
     @property
     def model_name(self) -> str:
@@ -146,7 +164,8 @@ class RunState:
         self.status, self.awaiting = status, awaiting
         settled = ("waiting", "closed")
         told = self._shown.get("MainspringStatus")
-        if told is None or status in settled or told in settled or self._due():
+        asks = self._shown.get("MainspringAwaiting", awaiting) != awaiting
+        if told is None or status in settled or told in settled or asks or self._due():
             self._upsert()
         workflow.set_current_details(views.details(self))
 
@@ -217,6 +236,17 @@ class RunState:
             self._waited_ns += workflow.time_ns() - began
         self.show(before)
         return True
+
+    async def wait_for_answers(self) -> None:
+        """Wait until every question is answered or its time is up, or a person ends the wait otherwise."""
+
+        def over() -> bool:
+            return self.questions.settled or self.finishing or self.stop is not None
+
+        if not over():
+            expires = min(question.expires for question in self.questions.open())
+            left = (expires - workflow.time_ns()) / 1e9
+            await self.wait_for_person("answer", over, max(0.001, left))
 
     async def wait_for_top_up(self) -> None:
         """Wait until a person extends the budget, or ends the exchange or the run."""
