@@ -20,11 +20,13 @@ from temporalio.workflow import NondeterminismError
 
 from mainspring.embedded import Server
 from mainspring.plugin import MainspringPlugin
+from mainspring.replayed import replayed
 from mainspring.testing import replay
 from support.broken_run import EagerRun
 from support.stories import STORIES, play
 
-FILES = sorted((Path(__file__).parents[1] / "histories").glob("*.json"))
+HISTORIES = Path(__file__).parents[1] / "histories"
+FILES = sorted(HISTORIES.glob("*.json"))
 PLACES = re.compile(
     r"(?<![\w.:/])/(home|root|tmp|usr|var|work|Users|private|opt|build)\b|site-packages|\.py\b"
 )
@@ -98,3 +100,21 @@ def _values(value: Any, wanted: str, key: str = "") -> list[str]:
     if isinstance(value, list):
         return [found for item in value for found in _values(item, wanted)]
     return [value] if key.lower().endswith(wanted) else []
+
+
+async def test_run_that_an_earlier_version_armed_keeps_its_decisions() -> None:
+    """Six identical turns of a run that 0.1.0 armed, which had no guard, end in an answer here too."""
+    run = await replayed(history_of(HISTORIES / "0.1.0-repeated.json"))
+    assert run is not None
+    names = [record["event"] for record in run.journal.records]
+    assert (run.outcome, run.meter.turns, run.guard) == ("completed", 7, None)
+    assert not {"Nudged", "Stalled"} & set(names)
+
+
+async def test_same_story_of_this_version_has_the_guard() -> None:
+    """The same turns of a run armed since then are nudged and stall: the law above can fail."""
+    run = await replayed(history_of(HISTORIES / "0.2.0-repeated.json"))
+    assert run is not None
+    names = [record["event"] for record in run.journal.records]
+    assert (run.outcome, run.meter.turns) == ("stalled", 5)
+    assert names.count("Nudged") == names.count("Stalled") == 1

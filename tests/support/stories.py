@@ -22,6 +22,14 @@ SCHEMA = {"type": "object", "properties": {"score": {"type": "integer"}}, "requi
 USAGE = {"input_tokens": 900, "output_tokens": 100}
 NAP = {"text": "One moment.", "calls": [{"tool": "nap", "arguments": {"seconds": 0.5}}], "usage": USAGE}
 LOOK = {"calls": [{"tool": "observe", "arguments": {"i": "${n}"}}], "usage": USAGE}
+AGAIN = {"calls": [{"tool": "observe"}], "usage": USAGE}
+ASK = {"tool": "nika:ask", "arguments": {"question": "Which one?", "options": ["this", "that"]}}
+ASKING = {"tools": ["observe", "nika:ask"]}
+SEARCHES = (
+    {"calls": [{"tool": "nika:find_tools", "arguments": {"query": "take some time"}}]},
+    {"calls": [{"tool": "nap", "arguments": {"seconds": 0}}]},
+    {"calls": [{"tool": "observe"}]},
+)
 SLOW = {"calls": [{"tool": "slow", "arguments": {"key": "story"}}, {"tool": "observe"}]}
 
 
@@ -145,6 +153,28 @@ async def _pause(case: Case, run: Run[Any]) -> None:
     await run.resume()
 
 
+async def _answer(case: Case, run: Run[Any]) -> None:
+    await _until(run, status="waiting", awaiting="answer")
+    for question in reversed((await run.state())["questions"]):
+        answer = {"question_id": question["question_id"], "text": "that"}
+        await case.handle(run).execute_update("answer", answer)
+
+
+async def _say_instead(case: Case, run: Run[Any]) -> None:
+    await _until(run, awaiting="answer")
+    await run.steer("neither", interrupt=True)
+
+
+async def _interrupt_question(case: Case, run: Run[Any]) -> None:
+    await _until(run, awaiting="answer")
+    await run.interrupt()
+
+
+async def _cancel_question(case: Case, run: Run[Any]) -> None:
+    await _until(run, awaiting="answer")
+    await run.cancel()
+
+
 STORIES: dict[str, Story] = {
     "answer": Story([{"text": "It is blue.", "usage": USAGE}]),
     "parallel-tools": Story(
@@ -220,6 +250,39 @@ STORIES: dict[str, Story] = {
         [{"calls": [{"tool": "observe"}, {"tool": "nika:done", "arguments": {"result": {"score": 3}}}]}],
         "done",
         {"output_schema": SCHEMA, "tools": ["observe", "nika:done"]},
+    ),
+    "repeated": Story([{**AGAIN, "repeat": 6}], "stalled"),
+    "nudged": Story(
+        [{**AGAIN, "repeat": 3}, {"expect": {"contains": "[loop-guard]"}, "text": "Something else, then."}]
+    ),
+    "errors": Story(
+        [{"calls": [{"tool": "broken", "arguments": {"why": "${n}"}}], "repeat": 2}, {"text": "No."}]
+    ),
+    "refused-text": Story(
+        [{"text": "no json", "repeat": 5}],
+        "stalled",
+        {"output_schema": SCHEMA, "limits": {"schema_repairs": 9}},
+    ),
+    "asked": Story(
+        [{"calls": [ASK, {"tool": "observe"}, ASK]}, {"text": "So it is."}], agent=ASKING, drive=_answer
+    ),
+    "ask-expired": Story(
+        [{"calls": [ASK]}, {"text": "Nobody."}], agent={**ASKING, "limits": {"question_timeout": "0.3s"}}
+    ),
+    "ask-withdrawn": Story([{"calls": [ASK]}, {"text": "Never mind."}], agent=ASKING, drive=_say_instead),
+    "ask-interrupted": Story([{"calls": [ASK]}], "interrupted", ASKING, _interrupt_question),
+    "ask-cancelled": Story([{"calls": [ASK]}], "cancelled", ASKING, _cancel_question),
+    "ask-unattended": Story([{"calls": [ASK]}, {"text": "Alone."}], agent=ASKING, start={"attended": False}),
+    "composed": Story(
+        [{"calls": [{"tool": "nika:compose", "arguments": {"workflow": "nika: a"}}]}, {"text": "Unchecked."}],
+        agent={"tools": ["nika:compose"]},
+    ),
+    "routed": Story(
+        [*SEARCHES, {"text": "Found."}], agent={"tools": ["**"], "routing": {"threshold": 2, "top": 1}}
+    ),
+    "sticky": Story(
+        [*SEARCHES, {"text": "Found."}],
+        agent={"tools": ["**"], "routing": {"threshold": 2, "top": 1, "sticky": True}},
     ),
     "empty-reply": Story([{"thinking": "hm"}, {"text": "Here."}]),
     "refused": Story([{"text": "", "finish_reason": "content_filter"}], "refused"),
