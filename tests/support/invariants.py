@@ -15,13 +15,23 @@ from itertools import pairwise
 from typing import Any
 
 from mainspring import testing
+from mainspring.backtest import recorded_of
 from mainspring.client import Run
 from mainspring.schemas.base import unwire
 from mainspring.schemas.ledger import Entry
 from mainspring.testing import Case
+from mainspring.workflows.backtest import recomputed, told
 from mainspring.workflows.ledger import Ledger
 
-__all__ = ["check_case", "check_events", "check_run", "check_transcript", "serving", "transcript_of"]
+__all__ = [
+    "check_case",
+    "check_decisions",
+    "check_events",
+    "check_run",
+    "check_transcript",
+    "serving",
+    "transcript_of",
+]
 
 BRACKET = ("TurnStarted", "ToolsSelected", "ContextPlanned", "BudgetCheckpoint")
 """Each once in every turn, in this order."""
@@ -45,6 +55,14 @@ async def check_case(case: Case) -> None:
     for run_id in case.started:
         run = case.again(run_id)
         check_run(await case.events(run), await transcript_of(case, run), await run.state())
+        await check_decisions(case, run_id)
+
+
+async def check_decisions(case: Case, run_id: str) -> None:
+    """What guard and router decided is made again, to the letter, from what the run has recorded."""
+    recorded, _ = await recorded_of(await case.history(run_id))
+    if recorded is not None:  # whether it replays is asked elsewhere
+        assert recomputed(recorded) == told(recorded)
 
 
 async def transcript_of(case: Case, run: Run[Any]) -> list[dict[str, Any]]:

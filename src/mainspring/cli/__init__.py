@@ -19,10 +19,21 @@ __all__ = ["main"]
 
 COMMANDS = {
     "begin": ("run", "start", "watch"),
-    "talk": ("steer", "follow-up", "interrupt", "pause", "resume", "finish", "cancel", "extend-budget"),
+    "talk": (
+        "steer",
+        "follow-up",
+        "answer",
+        "interrupt",
+        "pause",
+        "resume",
+        "finish",
+        "cancel",
+        "extend-budget",
+    ),
     "look": ("list", "state", "events", "transcript", "explain"),
     "offer": ("agents", "tools"),
-    "check": ("config", "doctor", "replay"),
+    "check": ("config", "doctor"),
+    "backtest": ("replay",),
     "serve": ("dev", "worker"),
 }
 """Modules that register commands, in the order in which help lists them."""

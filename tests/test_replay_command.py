@@ -1,0 +1,169 @@
+"""`mainspring replay`, as its users call it: what a person and a program are told, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from typer.testing import CliRunner, Result
+
+from mainspring.cli import backtest as replay_command
+from mainspring.cli.app import app
+from mainspring.embedded import Server
+from support.invariants import serving
+from support.tools import observe
+
+assert replay_command.__all__ == []  # importing it registers the command
+
+GOLDEN = Path(__file__).parent / "histories"
+LOOKS = {"calls": [{"tool": "observe", "arguments": {"i": 1}}]}
+LOOSE = {"guard": {"nudge_after": 50, "stall_after": 50}}
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Two recorded runs on a server: one went round in circles, the other answered at once."""
+
+    address: str
+    folder: Path
+    looping: str
+    quick: str
+
+    @property
+    def files(self) -> tuple[str, str]:
+        """Their histories as files."""
+        return str(self.folder / "looping.json"), str(self.folder / "quick.json")
+
+    def call(self, *args: str, status: int = 0) -> Result:
+        """Run `mainspring replay` with this server; its exit status must be `status`."""
+        environment = {"TEMPORAL_ADDRESS": self.address, "COLUMNS": "200"}
+        done = CliRunner().invoke(app, ["replay", *args], env=environment, catch_exceptions=False)
+        assert done.exit_code == status, done.output
+        return done
+
+    def json(self, *args: str) -> Any:
+        """What it prints with --json."""
+        return json.loads(self.call(*args, "--json").stdout)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def runs(server: Server, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runs]:
+    """The two runs, and their histories in a folder."""
+    folder = tmp_path_factory.mktemp("histories")
+    replies = {"looping": [{**LOOKS, "repeat": 7}, {"text": "ok"}], "quick": [{"text": "ok"}]}
+    ids: dict[str, str] = {}
+    for name, said in replies.items():
+        async with serving(server.address, replies=said, tools=[observe], agent=LOOSE) as case:
+            run = await case.start()
+            await run.result()
+            (folder / f"{name}.json").write_text((await case.history(run)).to_json())
+            ids[name] = run.id
+    yield Runs(server.address, folder, ids["looping"], ids["quick"])
+
+
+def test_replay_shows_every_turn_of_one_history(runs: Runs) -> None:
+    """What was called, and what the guard said and would have said; beyond that turn nothing is claimed."""
+    done = runs.call(runs.files[0], "--guard", "nudge_after=2", "--guard", "stall_after=4")
+    first, *rows = done.stdout.splitlines()
+    assert first.startswith(f"✓ {runs.files[0]} · ")
+    assert first.endswith("would have stalled at turn 4 of 8; nudged at turn 2 (then: none)")
+    assert [row.split("\t") for row in rows[:5]] == [
+        ["1", "1", "observe(i=1)", "go on", "1 of 1"],
+        ["2", "1", "observe(i=1)", "go on → nudge, cycle ×2", "1 of 1"],
+        ["3", "1", "observe(i=1)", "go on", "1 of 1"],
+        ["4", "1", "observe(i=1)", "go on → stall, cycle ×4", "1 of 1"],
+        ["5", "1", "observe(i=1)", "go on → ?", "1 → ?"],
+    ]
+    assert len(rows) == 8
+    assert "turns after 4: not claimed" in done.stderr
+
+
+def test_replay_shows_many_histories_a_line_each(runs: Runs) -> None:
+    """Which of them other settings would have changed, and at which turn; --turns shows the rest."""
+    done = runs.call(*runs.files, "--guard", "stall_after=3")
+    looping, quick = done.stdout.splitlines()
+    assert looping.endswith("would have stalled at turn 3 of 8")
+    assert quick.endswith("1 turn, the same decisions")
+    assert "2 replayed, 0 failed" in done.stderr
+    assert len(runs.call(*runs.files, "--turns").stdout.splitlines()) == 2 + 8 + 1
+
+
+def test_replay_tells_what_was_decided(runs: Runs) -> None:
+    """Without other settings: how many turns, and what the guard said in them."""
+    assert runs.call(runs.files[0]).stdout.splitlines()[0].endswith(" events · 8 turns")
+    nudged = GOLDEN / "0.1.0-parallel-tools.json"
+    assert runs.call(str(nudged)).stdout.splitlines()[0].endswith(" · 4 turns")
+
+
+def test_replay_prints_one_object_a_run(runs: Runs) -> None:
+    """For programs: the summary, and both decisions of each turn, null where nothing is claimed."""
+    looping, quick = runs.json(*runs.files, "--guard", "stall_after=3", "--routing", "threshold=0")
+    assert (looping["ok"], looping["exact"], looping["failure"]) == (True, True, None)
+    assert looping["settings"] == {"guard": {"stall_after": 3}, "routing": {"threshold": 0}}
+    assert looping["summary"]["stalled"] == {"then": None, "now": 3}
+    assert (looping["summary"]["turns"], looping["summary"]["claimed"]) == (8, 3)
+    assert [turn["now"] and turn["now"]["guard"]["verdict"] for turn in looping["turns"]] == [
+        "proceed",
+        "proceed",
+        "stall",
+        *[None] * 5,
+    ]
+    assert looping["turns"][2]["now"]["guard"] == {
+        "verdict": "stall",
+        "reason": None,
+        "period": 1,
+        "repeats": 3,
+    }
+    assert quick["summary"]["stalled"] == {"then": None, "now": None}
+
+
+def test_replay_reports_a_failure_and_goes_on(runs: Runs, tmp_path: Path) -> None:
+    """One that does not replay is told of in its line; the others are judged, and the exit status is 1."""
+    bad = tmp_path / "bad.json"
+    bad.write_text(Path(runs.files[1]).read_text().replace("mainspring.arm", "mainspring.leg"))
+    done = runs.call(str(bad), runs.files[0], "--guard", "stall_after=3", status=1)
+    first, second = done.stdout.splitlines()
+    assert first.startswith(f"✗ {bad} · ")
+    assert "mainspring.leg" in first
+    assert "would have stalled at turn 3" in second
+    told = json.loads(runs.call(str(bad), runs.files[0], "--json", status=1).stdout)
+    assert [(item["ok"], item["summary"] is None) for item in told] == [(False, True), (True, False)]
+
+
+def test_replay_reads_runs_of_the_server(runs: Runs) -> None:
+    """By id, and by a visibility query."""
+    (by_id,) = runs.json(runs.looping, "--guard", "stall_after=3")
+    assert by_id["history"].startswith(f"{runs.looping}/")
+    assert by_id["summary"]["stalled"]["now"] == 3
+    query = f"WorkflowId IN ('{runs.looping}', '{runs.quick}')"
+    ends = time.monotonic() + 20
+    while len(found := runs.json("--query", query, "--guard", "stall_after=3")) < 2:
+        assert time.monotonic() < ends
+        time.sleep(0.2)  # visibility comes later
+    assert sorted(str(item["summary"]["stalled"]["now"]) for item in found) == ["3", "None"]
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["--guard", "nudge_afte=2"], "did you mean 'nudge_after'?"),
+        (["--guard", "nudge_after=1"], "2 to 100"),
+        (["--routing", "top=none"], "1 or more"),
+    ],
+)
+def test_replay_refuses_wrong_settings(runs: Runs, args: list[str], told: str) -> None:
+    """Before anything is read: exit status 2, with the near name or what is allowed."""
+    done = runs.call("no-such-file", *args, status=2)
+    assert told in done.stderr
+    assert done.stdout == ""
+
+
+def test_replay_needs_something_to_replay(runs: Runs) -> None:
+    """Neither a file nor a query is wrong use."""
+    assert "--query" in runs.call(status=2).stderr
