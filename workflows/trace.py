@@ -36,8 +36,9 @@ class SpanRef:
 
 def read(traceparent: str | None) -> SpanRef | None:
     """The span that a traceparent names; None where it names none or is malformed."""
-    found = _TRACEPARENT.fullmatch(traceparent or "")
-    if found is None:
+    text = traceparent or ""
+    found = _TRACEPARENT.fullmatch(text)
+    if found is None or (text.startswith("00") and found[4]):  # only later versions may say more
         return None
     ref = SpanRef(int(found[1], 16), int(found[2], 16), int(found[3], 16))
     return ref if ref.trace_id and ref.span_id else None

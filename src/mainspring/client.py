@@ -13,6 +13,7 @@ from contextlib import aclosing
 from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, overload
 from uuid import uuid4
 
+from opentelemetry.trace import get_current_span
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 from temporalio.client import Client, WorkflowFailureError
@@ -41,7 +42,9 @@ from mainspring.schemas.base import JsonValue, problems, unwire, wire
 from mainspring.schemas.ledger import Attachment, Entry
 from mainspring.schemas.run import ANSWERED, RunInput, RunResult
 from mainspring.signalled import holds, mark, number_of
+from mainspring.workflows import trace
 from mainspring.workflows.catalog import near
+from mainspring.workflows.trace import SpanRef
 
 __all__ = [
     "ExchangeFailed",
@@ -348,6 +351,8 @@ class StartOptions(TypedDict, total=False):
         overrides: What this run changes of its agent, as `{"model": "deep", "budgets": {"turns": 40}}`.
         metadata: Text by name, for whoever looks the run up later.
         idle_timeout: How long a conversation waits for a follow-up, in seconds or as `"2h"`.
+        traceparent: W3C Trace Context of the span that the run hangs from; default the caller's current
+            OpenTelemetry span, where there is one.
         patience_seconds: How long the run's methods repeat what fails for a passing reason; default 60.
     """
 
@@ -360,6 +365,7 @@ class StartOptions(TypedDict, total=False):
     overrides: Overrides | Mapping[str, JsonValue] | None
     metadata: Mapping[str, str] | None
     idle_timeout: float | str | None
+    traceparent: str | None
     patience_seconds: float
 
 
@@ -448,9 +454,10 @@ def _request(
 
     Raises: Refused, TooLarge.
     """
-    sent = ("lifetime", "attended", "attachments", "criteria", "metadata", "idle_timeout")
+    sent = ("lifetime", "attended", "attachments", "criteria", "metadata", "idle_timeout", "traceparent")
     told = cast(dict[str, Any], options)
     given = {key: told[key] for key in sent if told.get(key) is not None}
+    given.setdefault("traceparent", _current_span())
     overrides = options.get("overrides") or {}
     plain = wire(overrides) if isinstance(overrides, Overrides) else dict(overrides)
     if output is not None:
@@ -469,6 +476,12 @@ def _request(
             f"prompt, attachments and overrides: {size} bytes; at most {INPUT_BYTES_MAX} start a run"
         )
     return request
+
+
+def _current_span() -> str | None:
+    """The traceparent of the OpenTelemetry span that the caller is in."""
+    found = get_current_span().get_span_context()
+    return trace.write(SpanRef(found.trace_id, found.span_id, found.trace_flags)) if found.is_valid else None
 
 
 def _failure(run_id: str, cause: BaseException) -> RunFailed:

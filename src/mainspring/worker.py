@@ -31,6 +31,7 @@ from mainspring.plugin import MainspringPlugin
 from mainspring.process import LOG_FORMAT, end_process, log_through_python, short_failures, stop_requested
 from mainspring.run_errors import Unreachable
 from mainspring.state_folder import state_folder
+from mainspring.telemetry.sdk import sdk_from_environment
 
 __all__ = [
     "catalog_of",
@@ -71,6 +72,11 @@ async def work(config_file: Path | None) -> None:
         with suppress(OSError):  # what cannot be kept is told when there is something to keep
             state_folder(plugin.config.state_dir)
     stop = stop_requested()
+    with sdk_from_environment():
+        await _until_stopped(client, plugin, stop)
+
+
+async def _until_stopped(client: Client, plugin: MainspringPlugin, stop: asyncio.Event) -> None:
     async with serving(client, plugin) as worker:
         address = client.service_client.config.target_host
         log = logging.getLogger("mainspring.worker")

@@ -39,7 +39,7 @@ def one_trace(spans: Sequence[ReadableSpan]) -> None:
 
 @pytest.mark.parametrize("cached", [1_000, 0])
 async def test_run_is_one_trace_told_once(server: Server, cached: int) -> None:
-    """One `invoke_agent`, a `chat` a turn, an `execute_tool` a call: once, also where every task is a replay."""
+    """One `invoke_agent`, a `chat` a turn, an `execute_tool` a call: once, also where each task is a replay."""
     told = Recorded()
     async with serving(
         server.address,
@@ -189,7 +189,7 @@ async def test_refused_run_has_a_span_of_its_own(server: Server) -> None:
 
 
 async def test_decisions_are_events_of_the_run_and_log_records(server: Server) -> None:
-    """Pause, resume, steering and a rejected signal are told, with their times, on the run's span and as logs."""
+    """Pause, resume, steering and a rejected signal are told with their times on the run's span and as logs."""
     told = Recorded()
     replies = [{"calls": [{"tool": "nap", "arguments": {"seconds": 0.6}}]}, {"text": "Done."}]
     async with serving(server.address, replies=replies, tools=[nap], telemetry=told.providers) as case:
@@ -263,7 +263,7 @@ _TOLD: list[Recorded] = []
 
 
 async def test_spans_of_tools_hang_from_their_call(server: Server) -> None:
-    """A span that a tool makes is a child of the `execute_tool` of that very call, though that is made later."""
+    """A span that a tool makes is a child of the `execute_tool` of its very call, though that is made later."""
     told = Recorded()
     _TOLD.append(told)
     replies = [{"calls": [{"tool": "traced"}, {"tool": "traced_too"}]}, {"text": "Done."}]
@@ -277,7 +277,7 @@ async def test_spans_of_tools_hang_from_their_call(server: Server) -> None:
 
 
 async def test_nothing_is_added_where_nothing_is_traced(server: Server) -> None:
-    """Without a tracer provider no trace is recorded and no activity gets a header: history stays as it was."""
+    """Without a tracer provider no trace is recorded and no activity gets a header: history is as it was."""
     async with serving(server.address, replies=REPLIES, tools=[observe]) as case:
         run = await case.start()
         await run.result()
