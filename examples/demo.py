@@ -32,8 +32,9 @@ from temporalio.client import Client, WorkflowHistory
 from mainspring.client import Run, RunFailed, start_run
 from mainspring.embedded import Server, embedded
 from mainspring.errors import MainspringError
+from mainspring.narration import line_of
 from mainspring.process import end_process
-from mainspring.render import count, line_of, spend_line
+from mainspring.render import count, spend_line
 
 ROOT = Path(__file__).resolve().parents[1]
 QUESTION = "Which module decides what tools an agent may use?"

@@ -410,7 +410,7 @@ def test_doctor_finds_what_a_provider_lacks(lonely: Site) -> None:
         (["start", "x", "--agent", "guide", "--model", "slo"], "did you mean 'slow'"),
         (["start", "x"], "guide, other"),
         (["steer", "nobody", "x"], "no run 'nobody'"),
-        (["list", "--awaiting", "foo"], "'follow_up', 'budget', 'resume', 'none'"),
+        (["list", "--awaiting", "foo"], "'answer', 'follow_up', 'budget', 'resume', 'none'"),
         (["list", "--status", "foo"], "'thinking', 'acting', 'waiting', 'closed'"),
         (["run"], "PROMPT"),
         (["agents", "--config", "absent.yaml"], "absent.yaml"),

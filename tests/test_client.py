@@ -42,6 +42,7 @@ from mainspring.testing import Case, serving
 from support.chain import EXECUTIONS, Chain
 from support.relay import Relay, relayed
 from support.tools import nap
+from support.waiting import until
 
 HASTY = RetryConfig(max_retries=1)
 LONG = "A long answer. " * 400
@@ -133,6 +134,82 @@ async def test_update_is_refused_with_the_reason_of_the_run(server: Server) -> N
         with pytest.raises(Refused, match="blank"):
             await run.steer("   ")
         await run.finish()
+        await run.result()
+
+
+ASKS = {
+    "calls": [{"tool": "nika:ask", "arguments": {"question": "Which colour?", "options": ["red", "blue"]}}]
+}
+ASKS_TWICE = {
+    "calls": [
+        {"tool": "nika:ask", "arguments": {"question": what}} for what in ("Which colour?", "Which size?")
+    ]
+}
+ASKER = {"tools": ["nika:ask"]}
+
+
+async def test_answer_goes_to_the_only_question_that_waits(server: Server) -> None:
+    """Where there is no choice none is asked for; the answer becomes the call's observation."""
+    async with serving(server.address, replies=[ASKS, {"text": "ok"}], agent=ASKER) as case:
+        run = await case.start()
+        await until(run, awaiting="answer")
+        (question,) = await run.questions()
+        assert (question.text, question.options) == ("Which colour?", ("red", "blue"))
+        assert question.expires > question.asked
+        assert await run.answer("blue") == question.id
+        await run.result()
+        observed = [entry.content for entry in await run.transcript() if entry.call_id == question.id]
+        assert (observed, await run.questions()) == (["blue"], [])
+
+
+async def test_answer_without_a_choice_is_refused_with_what_waits(server: Server) -> None:
+    """With none or several that wait, the caller is told which there are; a named one is answered."""
+    async with serving(server.address, replies=[ASKS_TWICE, {"text": "ok"}], agent=ASKER) as case:
+        run = await case.start(lifetime="conversation")
+        await until(run, awaiting="answer")
+        first, second = await run.questions()
+        with pytest.raises(Refused, match=f"{first.id}: Which colour.*{second.id}: Which size"):
+            await run.answer("blue")
+        assert await run.answer("blue", first.id) == first.id
+        with pytest.raises(Refused, match="answered"):
+            await run.answer("red", first.id)
+        assert await run.answer("large") == second.id
+        await until(run, awaiting="follow_up")
+        with pytest.raises(Refused, match="waits for no answer"):
+            await run.answer("x")
+        await run.finish()
+        await run.result()
+        with pytest.raises(RunClosed):
+            await run.answer("x")
+
+
+async def test_answer_repeated_under_its_id_is_the_same_answer(server: Server) -> None:
+    """A caller that does not know whether its answer arrived sends it again, though nothing waits now."""
+    async with serving(server.address, replies=[ASKS, {"text": "ok"}], agent=ASKER) as case:
+        run = await case.start(lifetime="conversation")
+        await until(run, awaiting="answer")
+        await run.answer("blue", id="mine")
+        await until(run, awaiting="follow_up")
+        await run.answer("blue", id="mine")
+        with pytest.raises(Refused, match="no question"):
+            await run.answer("blue", id="another")
+        await run.finish()
+        await run.result()
+
+
+async def test_answer_is_refused_with_the_reason_of_the_run(server: Server) -> None:
+    """A blank text, one that no observation holds, and an unknown question are the caller's to mend."""
+    async with serving(server.address, replies=[ASKS, {"text": "ok"}], agent=ASKER) as case:
+        run = await case.start()
+        await until(run, awaiting="answer")
+        for text, question, reason in (
+            ("  ", None, "blank"),
+            ("x" * 20_000, None, "16384"),
+            ("x", "z", "'z'"),
+        ):
+            with pytest.raises(Refused, match=reason):
+                await run.answer(text, question)
+        await run.answer("blue")
         await run.result()
 
 

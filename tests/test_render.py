@@ -1,10 +1,8 @@
-"""Lines and views: what a person sees of a run."""
+"""Words, views and tables: what a person sees of a run beside its events."""
 
 from __future__ import annotations
 
 import io
-from dataclasses import fields
-from typing import Any, get_args
 
 import pytest
 from rich.console import Console
@@ -13,49 +11,12 @@ from mainspring.feed import CallInFlight, Flight
 from mainspring.render import (
     CallText,
     LiveView,
-    Narrator,
     duration,
     indented,
-    line_of,
     one_line,
     spend_line,
     table,
 )
-from mainspring.workflows import events
-
-SAMPLES: dict[str, Any] = {
-    "str": "text",
-    "int": 3,
-    "float": 0.5,
-    "bool": True,
-    "dict": {},
-    "tuple": ("a note",),
-}
-KINDS: tuple[type[Any], ...] = get_args(events.Event)
-
-
-def _event(kind: type[Any], *, whole: bool) -> dict[str, Any]:
-    """An event as the query gives it: with every field, or with those alone that have no default."""
-    given = {
-        item.name: SAMPLES[str(item.type).partition("[")[0].partition(" ")[0]]
-        for item in fields(kind)
-        if whole or item.default is item.default_factory
-    }
-    return events.Journal().append(kind(**given), 1, "2026-01-01T00:00:00.000+00:00")
-
-
-@pytest.mark.parametrize("whole", [True, False], ids=["whole", "bare"])
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_line_of_takes_every_event(kind: type[Any], whole: bool) -> None:
-    """Each event of a run has a line or none, also when what may be missing of it is missing."""
-    line = line_of(_event(kind, whole=whole))
-    assert line is None or line.strip()
-
-
-def test_line_of_shows_an_event_of_a_later_version() -> None:
-    """An event that this version does not know is shown with its fields."""
-    event = {"seq": 1, "turn": 1, "at": "", "event": "Approved", "by": "somebody"}
-    assert line_of(event) == "! Approved by=somebody"
 
 
 def test_spend_line_tells_unknown_from_nothing() -> None:
@@ -86,70 +47,7 @@ def test_one_line_is_one_line_and_bounded() -> None:
     """Line breaks become spaces, and a clipped text is exactly as long as allowed."""
     assert one_line("a\n b\r\n\tc", 10) == "a b c"
     assert len(one_line("x" * 50, 10)) == 10
-
-
-CALLED: dict[str, Any] = {"seq": 4, "turn": 1, "at": "", "event": "ToolCompleted", "call_id": "a-1"}
-
-
-@pytest.mark.parametrize(
-    ("event", "call", "line"),
-    [
-        (
-            {"tool": "files/read", "status": "ok", "ms": 18, "bytes": 1227},
-            CallText({"path": "README.md"}, "# Mainspring"),
-            "✓ files/read README.md · 18 ms · 1,227 bytes",
-        ),
-        (
-            {"tool": "price", "status": "error", "ms": 3, "bytes": 30},
-            CallText({"sku": "zz"}, "ValueError: no such\nsku: zz"),
-            "✗ price: ValueError: no such sku: zz",
-        ),
-        (
-            {"tool": "price", "status": "not_run", "ms": 0, "bytes": 1},
-            CallText({"sku": "zz", "count": 2}),
-            '– price {"sku": "zz", "count": 2} not run · 0 ms · 1 byte',
-        ),
-    ],
-    ids=["ok", "error", "not run"],
-)
-def test_line_of_a_call_says_what_was_asked_and_why_it_failed(
-    event: dict[str, Any], call: CallText, line: str
-) -> None:
-    """With the ledger's text at hand, a call's line has its arguments, and a failure's its reason."""
-    assert line_of({**CALLED, **event}, call) == line
-
-
-def _told(*events: dict[str, Any]) -> list[str]:
-    narrator = Narrator()
-    return [line for event in events for line in narrator.lines({"seq": 0, "turn": 1, "at": "", **event})]
-
-
-FAILED = {"event": "ModelFailed", "model": "gpt", "error": "model_misconfigured", "message": "no key"}
-ENDED = {"event": "ExchangeEnded", "exchange": 1, "outcome": "model", "message": "no key"}
-
-
-def test_end_of_a_run_is_left_to_whoever_tells_its_result() -> None:
-    """A single run that fails says nothing of it twice: not the call, nor its exchange, nor its end."""
-    started = {"event": "RunStarted", "agent": "a", "model": "m", "lifetime": "single", "tools": 1}
-    spent = {"event": "BudgetCheckpoint", "tokens": 0, "calls": 0}
-    told = _told(started, FAILED, spent, ENDED, {"event": "Finished", "outcome": "model"})
-    assert told == ["agent a · model m · 1 tool"]
-
-
-def test_end_of_an_exchange_in_a_conversation_is_told_at_once() -> None:
-    """A conversation goes on after an exchange that failed, so its one line must not be held back."""
-    assert _told(FAILED, ENDED) == ["! exchange 1 ended: model: no key"]
-
-
-def test_failure_with_more_to_come_is_told_before_it() -> None:
-    """What was held back as a possible end is told, in order, when the run goes on after all."""
-    assert _told(FAILED, {"event": "Paused"}) == ["✗ model gpt: model_misconfigured: no key", "! paused"]
-
-
-def test_missing_agent_and_model_are_a_dash() -> None:
-    """A run that was refused before it had a model does not show Python's None."""
-    started = {"event": "RunStarted", "agent": None, "model": None, "tools": 0}
-    assert _told(started) == ["agent – · model – · 0 tools"]
+    assert one_line("a\x1b[2Jb\x07", 20) == "a\N{REPLACEMENT CHARACTER}[2Jb\N{REPLACEMENT CHARACTER}"
 
 
 @pytest.mark.parametrize(

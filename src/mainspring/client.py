@@ -22,6 +22,7 @@ from temporalio.exceptions import ApplicationError, CancelledError, WorkflowAlre
 from mainspring.attachments import attachment
 from mainspring.channel import PATIENCE_SECONDS, Channel, server_errors
 from mainspring.feed import follow
+from mainspring.questions import Question, unclear
 from mainspring.run_errors import (
     ExchangeFailed,
     NoWorker,
@@ -49,6 +50,7 @@ from mainspring.workflows.trace import SpanRef
 __all__ = [
     "ExchangeFailed",
     "NoWorker",
+    "Question",
     "Refused",
     "Run",
     "RunCancelled",
@@ -73,6 +75,8 @@ INPUT_BYTES_MAX = 1_900_000
 PAGE_ENTRIES = 200
 SUMMARY_CHARACTERS = 100
 EVENT_ANSWER_CHARACTERS = 2_048
+_UNNAMED = "unnamed"
+"""Stands for a question that waits no more, since its answer may be the one that is being repeated."""
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -165,6 +169,32 @@ class Run(Generic[T]):
                     raise ExchangeFailed(event["outcome"], event.get("code"), event.get("message"))
         raise ExchangeFailed("unanswered", None, "the run ended before the message was taken up")
 
+    async def answer(self, text: str, question_id: str | None = None, *, id: str | None = None) -> str:
+        """Answer a question of the run's; without `question_id` the only one that waits.
+
+        Returns: The id of the question.
+        Raises: Refused, naming the questions that wait, when it is not clear which one is meant; Refused with
+            the reason, when that question is closed, or the text is blank or larger than an observation;
+            TooLarge, RunClosed; UpdatesUsedUp, since no signal does this.
+        """
+        meant = question_id or await self._meant(repeated=id is not None)
+        told = await self._channel.update("answer", {"question_id": meant, "text": text}, id=id)
+        return str(told.get("question_id", meant))
+
+    async def _meant(self, *, repeated: bool) -> str:
+        """The id of the only question that waits.
+
+        Raises: Refused, RunClosed.
+        """
+        waiting = await self.questions()
+        if len(waiting) == 1:
+            return waiting[0].id
+        if not waiting and repeated:
+            return _UNNAMED
+        if not waiting and await self._channel.closed():
+            raise RunClosed(f"run {self.id!r} has ended and takes no more messages")
+        raise Refused(unclear(self.id, waiting))
+
     async def interrupt(self) -> None:
         """End the exchange under way without an answer.
 
@@ -229,6 +259,10 @@ class Run(Generic[T]):
     async def state(self) -> dict[str, Any]:
         """Status, exchange, turn, spend, budget left, what is offered, pending and queued, the last text."""
         return cast(dict[str, Any], await self._channel.query("state"))
+
+    async def questions(self) -> list[Question]:
+        """What the run asks and nobody has answered yet, in the order of asking."""
+        return [Question.of(item) for item in (await self.state()).get("questions", ())]
 
     def events(self, from_: int = 0) -> AsyncGenerator[dict[str, Any], None]:
         """Events from seq `from_`, live and across continue-as-new, until the run has ended.
@@ -345,7 +379,8 @@ class StartOptions(TypedDict, total=False):
         id: The run's id; made from the agent's name without one. An open run of that id is never replaced.
         task_queue: Where the workers listen; default `mainspring`.
         lifetime: `single` (default) ends after the first answer; `conversation` waits for follow-ups.
-        attended: Somebody can be asked (default); without, what would need approval is denied.
+        attended: Somebody can be asked (default); without, a question of the model is put to nobody, and what
+            would need approval is denied.
         attachments: Images and files that go with the prompt; see `attachment`.
         criteria: What the answer must meet, checked by the engine.
         overrides: What this run changes of its agent, as `{"model": "deep", "budgets": {"turns": 40}}`.

@@ -1,14 +1,15 @@
-"""How a run looks on a terminal: one plain line an event, a live view, the tables of the other commands.
+"""How a run looks on a terminal: words for what is counted, the live view, the tables of the commands.
 
-Lines are pure functions of events, so that a pipe and a terminal tell the same. The live view adds what they
-do not hold: the text that is being written, and the calls in flight.
+The live view adds to the lines of events (`narration`) what they do not hold: the text that is being written,
+and the calls in flight.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,18 +26,18 @@ from mainspring.feed import Flight
 __all__ = [
     "CallText",
     "LiveView",
-    "Narrator",
     "count",
     "duration",
     "hint_of_queue",
     "indented",
-    "line_of",
+    "money",
     "one_line",
     "shown",
     "spend_line",
     "started_line",
     "styled",
     "table",
+    "visible",
 ]
 
 LIVE_LINES = 6
@@ -46,15 +47,21 @@ CLIPPED_MIN = 24
 CELL_MAX = 200
 SHOWN_SECONDS = 1.0
 """A call in flight for this long is shown; most have ended by then."""
-MARKS = {"ok": "✓", "error": "✗", "refused": "✗", "not_run": "–", "interrupted": "–", "unknown": "?"}
 STYLES = {"✓": "green", "✗": "red", "?": "yellow", "!": "yellow"}
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 Event = Mapping[str, Any]
 
 
+def visible(text: str) -> str:
+    """Text with its control characters made visible: what a model writes must not steer the terminal."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
 def one_line(text: object, characters: int) -> str:
-    """Text on one line, clipped."""
-    line = " ".join(str(text).split())
+    """Text on one line, clipped; control characters are made visible."""
+    line = visible(" ".join(str(text).split()))
     return line if len(line) <= characters else line[: characters - 1] + "…"
 
 
@@ -113,7 +120,7 @@ def indented(text: str, indent: int, width: int | None) -> str:
     return f"\n{margin}".join(wrapped)
 
 
-# --- events as lines ---
+# --- calls and queues ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,116 +153,6 @@ def hint_of_queue(task_queue: str, *, call: bool = False) -> str:
     if call:
         return f"no worker serves task queue {task_queue!r}; the call waits for one that has its activity"
     return f"no worker serves task queue {task_queue!r}; the run waits for one: mainspring worker"
-
-
-def _started(event: Event) -> str:
-    notes = "".join(f"\n! {note}" for note in event.get("notes", ()))
-    agent, model = event.get("agent") or "–", event.get("model") or "–"
-    return f"agent {agent} · model {model} · {count(event['tools'], 'tool')}{notes}"
-
-
-def _tool(event: Event, call: CallText | None = None) -> str:
-    mark = MARKS.get(event["status"], "·")
-    if event["status"] == "error" and call is not None and call.said:
-        return f"{mark} {event['tool']}: {one_line(shown(call.said), 200)}"
-    told = "" if event["status"] == "ok" else f" {event['status'].replace('_', ' ')}"
-    said = f" {call.brief}" if call is not None and call.brief else ""
-    size = f" · {count(event['bytes'], 'byte')}" if event["bytes"] else ""
-    spilled = " · spilled" * event.get("spilled", False)
-    return f"{mark} {event['tool']}{said}{told} · {duration(event['ms'])}{size}{spilled}"
-
-
-def _model_failed(event: Event) -> str:
-    then = f" → {event['fallback']}" if event.get("fallback") else ""
-    return f"✗ model {event['model']}: {event['error']}: {one_line(event['message'], 300)}{then}"
-
-
-def _exchange_ended(event: Event) -> str | None:
-    if event["outcome"] in ("completed", "done"):
-        return None  # the answer itself says it
-    code = f" ({event['code']})" if event.get("code") else ""
-    told = f": {one_line(event['message'], 500)}" if event.get("message") else ""
-    return f"! exchange {event['exchange']} ended: {event['outcome']}{code}{told}"
-
-
-def _finished(event: Event) -> str:
-    code = f" ({event['code']})" if event.get("code") else ""
-    left = f" · {count(event['unanswered'], 'message')} unanswered" if event.get("unanswered") else ""
-    return f"{event['outcome']}{code}{left}"
-
-
-_LINES: dict[str, Callable[[Event], str | None]] = {
-    "RunStarted": _started,
-    "ExchangeStarted": lambda e: f"exchange {e['exchange']}" if e["exchange"] > 1 else None,
-    "TurnStarted": lambda e: f"turn {e['turn']}",
-    "ToolsSelected": lambda e: None,
-    "ContextPlanned": lambda e: None,
-    "BudgetCheckpoint": lambda e: None,
-    "ToolCompleted": _tool,
-    "ModelFailed": _model_failed,
-    "ExchangeEnded": _exchange_ended,
-    "Steered": lambda e: "! steered",
-    "GateHeld": lambda e: f"! gate {e['gate']}: {one_line(e['reason'], 200)}",
-    "SignalRejected": lambda e: f"! signal {e['signal']} rejected: {one_line(e['reason'], 300)}",
-    "BudgetExtended": lambda e: "! budget extended",
-    "ConfigurationRefreshed": lambda e: (
-        f"! new configuration: {', '.join(e['changed']) or 'nothing changed'}"
-    ),
-    "Interrupted": lambda e: "! interrupted",
-    "Paused": lambda e: "! paused",
-    "Resumed": lambda e: "! resumed",
-    "Finished": _finished,
-}
-
-
-def line_of(event: Event, call: CallText | None = None) -> str | None:
-    """An event for a person; None for one that says nothing to them. An unknown event shows its fields.
-
-    Args:
-        event: As the query `events` gives it.
-        call: Of a call that has ended: what was asked for and what came, where it is known.
-    """
-    if event["event"] == "ToolCompleted":
-        return _tool(event, call)
-    return _LINES.get(event["event"], _unknown)(event)
-
-
-def _unknown(event: Event) -> str:
-    rest = {key: value for key, value in event.items() if key not in ("seq", "turn", "at", "event")}
-    told = " ".join(f"{key}={one_line(shown(value), 60)}" for key, value in rest.items())
-    return f"! {event['event']} {told}".rstrip()
-
-
-@dataclass(slots=True)
-class Narrator:
-    """Tells a run to somebody who is told its end anyway, so that the end is told once.
-
-    What announces an end is held back until it is known whether the run ends with it.
-    """
-
-    single: bool = False
-    held: list[str] = field(default_factory=list[str])
-
-    def lines(self, event: Event, call: CallText | None = None) -> list[str]:
-        """The lines to show now that this has happened."""
-        kind, line = event["event"], line_of(event, call)
-        if kind == "RunStarted":
-            self.single = event.get("lifetime") == "single"
-        if kind == "Finished":
-            self.held.clear()
-            return []
-        if line is None and kind != "ExchangeEnded":
-            return []
-        if kind == "ExchangeEnded" and event.get("message"):
-            self.held.clear()  # its message is what the failed call said
-        told = [*self.held, line] if line else list(self.held)
-        self.held.clear()
-        ends = (kind == "ModelFailed" and not event.get("fallback")) or (
-            kind == "ExchangeEnded" and self.single
-        )
-        if ends:
-            self.held, told = told, []
-        return told
 
 
 # --- the live view ---
@@ -302,7 +199,7 @@ class LiveView:
 
 def styled(line: str) -> Text:
     """A line of an event, coloured by its mark."""
-    return Text(line, STYLES.get(line[:1], "dim" if line.startswith("turn ") else ""))
+    return Text(line, STYLES.get(line[:1], "dim" if line.startswith(("turn ", "offered ")) else ""))
 
 
 # --- tables ---

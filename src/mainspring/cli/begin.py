@@ -61,6 +61,9 @@ ATTACH = Annotated[
     list[Path] | None,
     typer.Option("--attach", metavar="FILE", help="A file to go with the prompt; repeat it."),
 ]
+UNATTENDED = Annotated[
+    bool, typer.Option("--unattended", help="Nobody can be asked: a question of the model's is told so.")
+]
 PROMPT = Annotated[
     str, typer.Argument(metavar="PROMPT", help="The first message; `-` reads it from standard input.")
 ]
@@ -77,6 +80,7 @@ class _Wanted:
     id: str | None
     attach: list[Path] | None
     conversation: bool = False
+    attended: bool = True
 
 
 @app.command(epilog="Example: mainspring run 'Which module owns retries?' --agent guide --turns 10")
@@ -88,6 +92,7 @@ async def run(
     turns: TURNS = None,
     id: RUN_ID = None,
     attach: ATTACH = None,
+    unattended: UNATTENDED = False,
     worker: Annotated[
         bool, typer.Option("--worker", help="Serve the task queue in this process too.")
     ] = False,
@@ -96,15 +101,15 @@ async def run(
     """Start a run, follow it live, print its answer.
 
     It uses a Temporal server that can be reached; where there is none, it starts an embedded one with a
-    worker. Ctrl-C leaves the run going.
+    worker. What the run asks is asked here, on a terminal. Ctrl-C leaves the run going.
     """
     config = optional_config()
-    wanted = _Wanted(_text(prompt), agent, model, turns, id, attach)
+    wanted = _Wanted(_text(prompt), agent, model, turns, id, attach, attended=not unattended)
     stop = stop_requested()
     async with _server(config, worker) as (client, ui, own):
         begun = await _begin(client, config, wanted)
         note(f"run {begun.id}" + (f" · {_link(ui, client, begun.id)}" if ui else ""))
-        if not await follow(begun, 0, stop):
+        if not await follow(begun, 0, stop, ask=True):
             _tell_how_to_go_on(begun.id, own, config)
             return EXIT_INTERRUPTED
         return await end(begun, as_json)
@@ -122,12 +127,13 @@ async def start(
     conversation: Annotated[
         bool, typer.Option("--conversation", help="Wait for follow-ups after each answer.")
     ] = False,
+    unattended: UNATTENDED = False,
     as_json: AS_JSON = False,
 ) -> None:
     """Start a run and print its id; the run goes on by itself."""
     config = optional_config()
     client = await connected()
-    wanted = _Wanted(_text(prompt), agent, model, turns, id, attach, conversation)
+    wanted = _Wanted(_text(prompt), agent, model, turns, id, attach, conversation, not unattended)
     begun = await _begin(client, config, wanted)
     if as_json:
         print_json({"run": begun.id, "id": begun.id})
@@ -135,16 +141,19 @@ async def start(
         print_answer(begun.id)
 
 
-@app.command(epilog="Example: mainspring watch guide-1f2e3d4c5b6a")
+@app.command(epilog="Example: mainspring watch guide-1f2e3d4c5b6a --answer")
 @command
 async def watch(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")],
     from_: Annotated[int, typer.Option("--from", min=0, metavar="N", help="First event, by its number.")] = 0,
+    answer: Annotated[
+        bool, typer.Option("--answer", help="Ask here what the run asks; without, it is only shown.")
+    ] = False,
     as_json: AS_JSON = False,
 ) -> int:
     """Follow a run live until it ends, then print its answer. Ctrl-C leaves the run going."""
     found = await reading(run)
-    if not await follow(found, from_, stop_requested()):
+    if not await follow(found, from_, stop_requested(), ask=answer):
         return EXIT_INTERRUPTED
     return await end(found, as_json)
 
@@ -168,6 +177,7 @@ async def _begin(client: Client, config: Config | None, wanted: _Wanted) -> Run[
         id=wanted.id,
         task_queue=config.task_queue if config else "mainspring",
         lifetime="conversation" if wanted.conversation else "single",
+        attended=wanted.attended,
         attachments=await attached(wanted.attach),
         overrides=overrides,
     )

@@ -8,19 +8,20 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from rich.live import Live
 from rich.padding import Padding
 from rich.text import Text
 
 from mainspring.cli.app import EXIT_NO_ANSWER
+from mainspring.cli.asking import Asking, Hints
 from mainspring.cli.output import err, note, print_answer, print_json, problem
+from mainspring.cli.terminal import Foot, attended
 from mainspring.client import Run
 from mainspring.errors import MainspringError
-from mainspring.feed import CallInFlight, Flight, in_flight, is_served, unserved
+from mainspring.feed import CallInFlight, in_flight, is_served, unserved
+from mainspring.narration import Narrator, stall_lines
 from mainspring.render import (
     CallText,
     LiveView,
-    Narrator,
     count,
     hint_of_queue,
     shown,
@@ -30,6 +31,7 @@ from mainspring.render import (
 )
 from mainspring.run_errors import RunCancelled, RunFailed
 from mainspring.schemas.run import RunResult
+from mainspring.workflows.intrinsics import ASK
 
 __all__ = ["end", "follow"]
 
@@ -41,9 +43,15 @@ ANSWER_SECONDS = 5.0
 """What only adds to the picture is waited for no longer."""
 
 
-async def follow(run: Run[Any], start: int, stop: asyncio.Event) -> bool:
-    """Show a run until it ends (True) or the person has seen enough (False)."""
-    shown = asyncio.create_task(_live(run, start) if err.is_terminal else _plain(run, start))
+async def follow(run: Run[Any], start: int, stop: asyncio.Event, *, ask: bool = False) -> bool:
+    """Show a run until it ends (True) or the person has seen enough (False).
+
+    With `ask` its questions are put to the person at the terminal; where there is none, or without it, it is
+    said how to answer them.
+    """
+    shown = asyncio.create_task(
+        _live(run, start, ask and attended()) if err.is_terminal else _plain(run, start)
+    )
     stopped = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({shown, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -72,7 +80,8 @@ class _Ledger:
         """The call that an event tells the end of."""
         if event["event"] != "ToolCompleted":
             return None
-        if event["status"] == "error" or event["call_id"] not in self.calls:
+        told_by_result = event["status"] == "error" or event["tool"] == ASK
+        if told_by_result or event["call_id"] not in self.calls:
             await self.learn()
         return self.calls.get(event["call_id"])
 
@@ -158,7 +167,7 @@ class _Watch:
 
 async def _plain(run: Run[Any], start: int) -> None:
     """A line an event."""
-    narrator, ledger = Narrator(), _Ledger(run)
+    narrator, ledger, hints = Narrator(), _Ledger(run), Hints(run)
     watch = _Watch(run, ledger)
     looking = asyncio.create_task(_quietly(watch.complain()))
     try:
@@ -166,6 +175,7 @@ async def _plain(run: Run[Any], start: int) -> None:
             watch.heard()
             for line in narrator.lines(event, await ledger.call(event)):
                 note(line)
+            await hints.heard(event)
     finally:
         looking.cancel()
     for line in narrator.held:
@@ -178,24 +188,30 @@ async def _quietly(looking: Coroutine[Any, Any, None]) -> None:
         await looking
 
 
-async def _live(run: Run[Any], start: int) -> None:
+async def _live(run: Run[Any], start: int, ask: bool) -> None:
     """Lines of events, and below them what is under way; what was said beside calls stays, dimmed."""
     narrator, ledger = Narrator(), _Ledger(run)
     watch, view = _Watch(run, ledger), LiveView(calls=ledger.calls)
-    with Live(view, console=err, refresh_per_second=10, transient=True) as live:
-        looking = asyncio.create_task(_quietly(_look(watch, view)))
-        try:
-            async for event in run.events(start):
-                watch.heard()
-                view.feed(event)
-                if text := await ledger.text(event):
-                    view.flight = replace(view.flight, text="")
-                    live.console.print(Padding(Text(text.strip(), "dim"), (0, 0, 0, 2)))
+    foot = Foot(view)
+    questions = Asking(run, foot) if ask else Hints(run)
+    foot.show()
+    beside = [asyncio.create_task(_quietly(doing)) for doing in (_look(watch, view), questions.ask())]
+    try:
+        async for event in run.events(start):
+            watch.heard()
+            view.feed(event)
+            if text := await ledger.text(event):
+                view.flight = replace(view.flight, text="")
+                foot.print(Padding(Text(text.strip(), "dim"), (0, 0, 0, 2)))
+            if not questions.tells(event):
                 for line in narrator.lines(event, await ledger.call(event)):
-                    live.console.print(styled(line))
-        finally:
-            looking.cancel()
-            view.flight = Flight()
+                    foot.print(styled(line))
+            await questions.heard(event)
+    finally:
+        for task in beside:
+            task.cancel()
+        await asyncio.wait(beside, timeout=LOOK_SECONDS)
+        foot.hide()
     for line in narrator.held:
         err.print(styled(line))
 
@@ -219,7 +235,7 @@ async def end(run: Run[Any], as_json: bool) -> int:
     try:
         result, status = await run.result(), 0
     except RunFailed as error:
-        problem(str(error))
+        problem(_stalled(run, error.result) or str(error))
         if error.result is not None:
             _print_partial(error.result, as_json)
         else:
@@ -246,6 +262,15 @@ async def _print_known(run: Run[Any], error: RunFailed, as_json: bool) -> None:
         outcome = "cancelled" if isinstance(error, RunCancelled) else None
         told = {name: known[name] for name in ("turn", "exchange", "spend") if name in known}
         print_json({"outcome": outcome, "message": str(error), **told})
+
+
+def _stalled(run: Run[Any], result: RunResult | None) -> str | None:
+    """Why a run that stalled ended, with what repeated, one turn a line."""
+    if result is None or result.stall is None:
+        return None
+    stall = result.stall
+    told = stall_lines(stall.period, stall.repeats, stall.steps)
+    return f"run {run.id!r} ended without an answer: {result.outcome} ({result.code}): {told}"
 
 
 def _note_unanswered(result: RunResult) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -15,7 +15,9 @@ from mainspring.cli.app import AS_JSON, app, command, connected
 from mainspring.cli.output import note, out, print_json, print_table, width
 from mainspring.cli.reading import reading
 from mainspring.client import Run
-from mainspring.render import count, duration, indented, one_line, shown, spend_line
+from mainspring.narration import repeated, why_offered
+from mainspring.questions import Question, how_to_answer
+from mainspring.render import count, duration, indented, one_line, shown, spend_line, visible
 from mainspring.run_errors import Refused
 from mainspring.schemas.base import wire
 from mainspring.schemas.ledger import Entry
@@ -35,6 +37,7 @@ RUN = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 class Awaiting(StrEnum):
     """What a run of this version may wait for."""
 
+    ANSWER = "answer"
     FOLLOW_UP = "follow_up"
     BUDGET = "budget"
     RESUME = "resume"
@@ -50,7 +53,7 @@ class Status(StrEnum):
     CLOSED = "closed"
 
 
-@app.command("list", epilog="Example: mainspring list --awaiting follow_up --limit 20")
+@app.command("list", epilog="Example: mainspring list --awaiting answer --limit 20")
 @command
 async def list_(
     awaiting: Annotated[
@@ -118,21 +121,46 @@ async def state(run: RUN, as_json: AS_JSON = False) -> None:
     if as_json:
         print_json(known)
         return
-    awaiting = f", waiting for {known['awaiting']}" if known.get("awaiting", "none") != "none" else ""
+    doing, awaiting = known["status"], known.get("awaiting", "none")
+    if awaiting != "none":
+        doing = f"waiting for {awaiting}" if doing == "waiting" else f"{doing}, waiting for {awaiting}"
     outcome = f" ({known['outcome']})" if known.get("outcome") else ""
     names = [known.get("agent") or "–", f"model {known.get('model') or '–'}", known.get("lifetime") or "–"]
     lines = {
-        "status": f"{known['status']}{outcome}{awaiting}{', paused' * bool(known.get('paused'))}",
+        "status": f"{doing}{outcome}{', paused' * bool(known.get('paused'))}",
         "agent": " · ".join(names),
         "turn": f"{known['turn']:,} · exchange {known['exchange']:,}",
         "spent": spend_line(known["spend"]),
         "left": _left(known["left"]),
+        "guard": _guard(known.get("guard")),
+        "asks": "\n".join(_question(run, item, known["questions"]) for item in known.get("questions", ())),
         "calls": ", ".join(item["tool"] for item in known.get("in_flight", ())),
         "queued": "\n".join(one_line(item["message"], 200) for item in known.get("queued", ())),
         "notes": "\n".join(known.get("notes", ())),
         "says": one_line(known.get("last_text", ""), 300),
     }
     _print_lines({name: value for name, value in lines.items() if value})
+
+
+def _guard(seen: Mapping[str, Any] | None) -> str:
+    """What repeats, and what the guard did about it; nothing where nothing does."""
+    if seen is None:
+        return ""
+    told = [
+        repeated(seen["period"], seen["repeats"]) if seen["repeats"] > 1 else "",
+        f"every call of the last {count(seen['error_streak'], 'turn')} failed" * (seen["error_streak"] > 1),
+        count(seen["nudges"], "nudge") if seen["nudges"] else "",
+    ]
+    return " · ".join(part for part in told if part)
+
+
+def _question(run: str, plain: Mapping[str, Any], waiting: Sequence[Mapping[str, Any]]) -> str:
+    """A question with its options and how it is answered."""
+    question = Question.of(plain)
+    options = [f"  {number}) {option}" for number, option in enumerate(question.options, 1)]
+    until = question.expires.astimezone().strftime("%Y-%m-%d %H:%M")
+    how = how_to_answer(run, question.id if len(waiting) > 1 else None)
+    return "\n".join([visible(question.text), *map(visible, options), f"  until {until}: {how}"])
 
 
 def _left(left: Mapping[str, Any]) -> str:
@@ -233,11 +261,24 @@ async def explain(
         {
             "turn": f"{found['turn']:,} of exchange {found['exchange']:,} · model {found['model']}",
             "offered": f"{offered['count']:,} of {offered['universe']:,}: {names}",
+            **_why_offered(offered),
             "entries": f"{seen}, of {found['ledger'].get('length', 0):,}",
             "verdicts": "\n".join(found["verdicts"]) or "none",
         }
     )
     note(f"the request: {count(len(found['messages']), 'message')} (--json shows them)")
+
+
+def _why_offered(offered: Mapping[str, Any]) -> dict[str, str]:
+    """Why these tools, with their scores; nothing of a run that no router served."""
+    ranked = [f"{item['score']:>8.3f}  {item['name']}" for item in offered.get("ranked", ())]
+    lines = {
+        "why": why_offered(offered["why"]) if offered.get("why") else "",
+        "scores": "\n".join(ranked),
+        "pinned": ", ".join(offered.get("pinned", ())),
+        "recent": ", ".join(offered.get("recent", ())),
+    }
+    return {name: value for name, value in lines.items() if value}
 
 
 def _print_lines(lines: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.markdown import Markdown
 
-from mainspring.render import table
+from mainspring.render import table, visible
 
 __all__ = ["err", "note", "out", "print_answer", "print_json", "print_table", "problem", "width"]
 
@@ -25,12 +25,14 @@ def width() -> int | None:
 
 def note(text: str) -> None:
     """A line about what happens, for a person."""
-    err.print(text, markup=False, soft_wrap=True)
+    err.print(visible(text), markup=False, soft_wrap=True)
 
 
 def problem(text: str) -> None:
     """What is wrong, for a person."""
-    err.print(f"mainspring: {text}", style="red" if err.is_terminal else "", markup=False, soft_wrap=True)
+    err.print(
+        f"mainspring: {visible(text)}", style="red" if err.is_terminal else "", markup=False, soft_wrap=True
+    )
 
 
 def print_json(value: Any, *, lines: bool = False) -> None:

@@ -1,22 +1,29 @@
-"""Saying something to a run: `steer`, `follow-up`, `interrupt`, `pause`, `finish`, `cancel` and the like."""
+"""Saying something to a run: `steer`, `follow-up`, `answer`, `interrupt`, `pause`, `cancel` and the like."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from mainspring.cli.app import AS_JSON, EXIT_NO_ANSWER, app, attached, command, connected
+from mainspring.cli.asking import put
 from mainspring.cli.output import note, print_answer, print_json, problem
+from mainspring.cli.terminal import Foot, attended
 from mainspring.client import Run, get_run
-from mainspring.run_errors import ExchangeFailed
+from mainspring.errors import MainspringError
+from mainspring.questions import Question, how_to_answer
+from mainspring.run_errors import ExchangeFailed, Refused
 
 __all__: list[str] = []
 
 PATIENCE_SECONDS = 15.0
+LOOK_SECONDS = 3.0
 
 RUN = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 MESSAGE = Annotated[
@@ -58,6 +65,8 @@ async def steer(
     text, files = _text(message), await attached(attach)
     number = await found.steer(text, interrupt=interrupt, attachments=files, id=message_id)
     _accepted(number, as_json)
+    if not interrupt:
+        await _note_questions(found)
 
 
 @app.command(
@@ -88,6 +97,77 @@ async def follow_up(
     else:
         print_answer(answer)
     return 0
+
+
+@app.command(epilog="Example: mainspring answer guide-1f2e3d4c5b6a 'the blue one'")
+@command
+async def answer(
+    run: RUN,
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TEXT]", help="The answer; `-` reads it from standard input. Without: you are asked."
+        ),
+    ] = None,
+    question: Annotated[
+        str | None,
+        typer.Option("--question", metavar="ID", help="Which one. Default: the only one that waits."),
+    ] = None,
+    message_id: MESSAGE_ID = None,
+    as_json: AS_JSON = False,
+) -> None:
+    """Answer what a run asks. Its questions are in `state`; `list --awaiting answer` finds such runs."""
+    if text is None and not attended():
+        raise Refused(
+            "give the answer as TEXT, or `-` to read it from standard input: nobody can be asked here"
+        )
+    found = await _run(run)
+    if text is None:
+        await _asked(found, question, message_id, as_json)
+        return
+    waiting = await found.questions()
+    answered = await found.answer(_text(text), question, id=message_id)
+    _answered(answered, waiting, as_json)
+
+
+async def _asked(found: Run[Any], question: str | None, message_id: str | None, as_json: bool) -> None:
+    """Put what waits to the person, one question after the other, or the one that is named."""
+    waiting = await found.questions()
+    chosen = [item for item in waiting if question in (None, item.id)]
+    if not chosen:
+        known = ", ".join(item.id for item in waiting) or "none"
+        what = f"question {question!r}" if question else "question"
+        raise Refused(f"answer: no {what} of run {found.id!r} waits; waiting: {known}")
+    if len(chosen) > 1 and message_id is not None:
+        raise Refused("answer: --message-id is of one message; name the question with --question")
+    foot = Foot()
+    for item in chosen:
+        words = await put(item, foot)
+        foot.hide()
+        if words is None:
+            raise Refused(f"not answered; later: {how_to_answer(found.id, item.id)}")
+        _answered(await found.answer(words, item.id, id=message_id), waiting, as_json)
+
+
+def _answered(answered: str, waiting: Sequence[Question], as_json: bool) -> None:
+    """Say which question has its answer."""
+    text = next((item.text for item in waiting if item.id == answered), None)
+    if as_json:
+        print_json({"status": "answered", "question_id": answered, "question": text}, lines=True)
+    else:
+        asked = next((item.brief for item in waiting if item.id == answered), "")
+        note(f"answered {answered}{f': {asked}' if asked else ''}")
+
+
+async def _note_questions(found: Run[Any]) -> None:
+    """Say that the message waits behind a question; when that cannot be found out soon, it is left unsaid."""
+    with suppress(MainspringError, TimeoutError):
+        async with asyncio.timeout(LOOK_SECONDS):
+            waiting = await found.questions()
+        if waiting:
+            which = waiting[0].id if len(waiting) > 1 else None
+            note(f"! the run waits for an answer, and hears this after it: {how_to_answer(found.id, which)}")
+            note("  --interrupt withdraws the question instead")
 
 
 @app.command(epilog="Example: mainspring interrupt guide-1f2e3d4c5b6a")
