@@ -206,9 +206,9 @@ class AgentRun(ServedCalls):
 
     def _route(self) -> Offer:
         """What of the catalog this turn's request offers."""
-        if not self.decides(2):
-            return everything(self.universe)
         turn, spec = self.meter.turns, self.spec.routing
+        if not self.decides(2) or len(self.universe) < spec.threshold:
+            return everything(self.universe)
         recent = [name for name, used in self.used.items() if used >= turn - RECENT_TURNS]
         kept = self.offer.names if spec.sticky and self.offer is not None else None
         words = query(self.directive, self.last_text, self.ledger.newest_observations())
