@@ -158,3 +158,21 @@ async def test_done_repairs_are_shared_with_the_text(server: Server) -> None:
             await case.run()
         held = events_named(await case.events(case.again(case.started[0])), "GateHeld")
     assert [event["bound_left"] for event in held] == [1, 0]
+
+
+async def test_what_the_loop_answers_rides_along(server: Server) -> None:
+    """The model activity is told what no activity made: it never has to ask the run for it."""
+    search = {"calls": [{"tool": "nika:find_tools", "arguments": {"query": "check a draft"}}]}
+    agent = {"tools": ["nika:*", "*/*"]}
+    replies = [search, composing(DRAFT), {"text": "ok"}]
+    async with serving(server.address, replies=replies, tools=[group_namesake], agent=agent) as case:
+        run = await case.start()
+        await run.result()
+        inputs = [
+            event.activity_task_scheduled_event_attributes.input.payloads[0].data
+            for event in (await case.history(run)).events
+            if event.HasField("activity_task_scheduled_event_attributes")
+        ]
+    asked = [json.loads(data) for data in inputs if b'"ledger"' in data]
+    observations = [new for request in asked[1:] for new in request["new"] if "n" not in new]
+    assert [new["entry"]["kind"] for new in observations] == ["observation", "observation"]

@@ -214,3 +214,15 @@ async def test_exhausted_budget_does_not_wait_for_a_person(server: Server) -> No
             await run.result()
         first, *_ = await observed(case, run)
     assert "ended before" in first["content"]
+
+
+async def test_answer_while_siblings_run_ends_the_waiting_at_once(server: Server) -> None:
+    """Nobody is told to wait for a person who has answered, although another call still runs."""
+    calls = [ASK, {"tool": "nap", "arguments": {"seconds": 1.5}}]
+    async with asking(server, {"calls": calls}, {"text": "ok"}) as case:
+        run = await case.start()
+        (question,) = (await until(run, status="acting", awaiting="answer"))["questions"]
+        await run.answer("Oslo", question["question_id"])
+        state = await run.state()
+        assert (await run.result()).answer == "ok"
+    assert (state["status"], state["awaiting"], state["questions"]) == ("acting", "none", [])

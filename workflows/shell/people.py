@@ -165,6 +165,8 @@ class People(RunRecord):
                 self._extend(more)
             case Answer(question_id, text):
                 self.questions.answer(question_id, text)
+                if self.questions.settled and self.status == "acting":
+                    self.show("acting")  # other calls still run, and nobody is waited for any longer
 
     def _interrupt(self) -> None:
         """End the exchange; between two of them it means the words that wait, and nothing where none do."""

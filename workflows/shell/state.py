@@ -25,7 +25,7 @@ with workflow.unsafe.imports_passed_through():
     from mainspring.workflows.messages import Inbox
     from mainspring.workflows.questions import Questions
     from mainspring.workflows.router import Offer, universe
-    from mainspring.workflows.values import clip
+    from mainspring.workflows.values import clip, render
 
 __all__ = ["Observer", "RunState"]
 
@@ -262,9 +262,4 @@ class RunState:
 
 
 def _small(entry: Entry) -> bool:
-    return (
-        isinstance(entry.content, str)
-        and len(entry.content) <= INLINE_BYTES
-        and not entry.calls
-        and not entry.attachments
-    )
+    return not entry.calls and not entry.attachments and len(render(entry.content)) <= INLINE_BYTES
