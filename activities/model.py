@@ -19,6 +19,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from mainspring.activities import faults
+from mainspring.activities.deltas import Stamp
 from mainspring.activities.prices import added
 from mainspring.activities.projection import Projections
 from mainspring.activities.pulse import Pulse, carried_usage
@@ -32,6 +33,7 @@ from mainspring.schemas.base import problems, wire
 
 if TYPE_CHECKING:
     from mainspring.activities.blobs import BlobStore
+    from mainspring.activities.delta_feed import DeltaFeeds
     from mainspring.activities.providers import Providers
 
 __all__ = ["ModelActivity"]
@@ -56,6 +58,18 @@ def _own_run(info: activity.Info) -> RunReader:
     return WorkflowReader(activity.client(), info.workflow_id, info.workflow_run_id)
 
 
+def _stamp(info: activity.Info, request: ModelRequest) -> Stamp:
+    return Stamp(
+        run=info.workflow_id or "",
+        execution=info.workflow_run_id or "",
+        exchange=request.exchange,
+        turn=request.turn,
+        call=info.activity_id,
+        attempt=info.attempt,
+        began=round(info.started_time.timestamp() * 1_000_000),
+    )
+
+
 class ModelActivity:
     """Calls models for runs.
 
@@ -63,6 +77,7 @@ class ModelActivity:
         cache: What this process holds of its runs.
         blobs: The blob store, for large catalogs, attachments and long texts; None without one.
         reader: How a run is read, by the activity's info; by query where it is None.
+        feeds: Where every piece of a reply goes beside the heartbeats; None for nowhere.
     """
 
     def __init__(
@@ -71,10 +86,12 @@ class ModelActivity:
         blobs: BlobStore | None = None,
         *,
         reader: Callable[[activity.Info], RunReader] = _own_run,
+        feeds: DeltaFeeds | None = None,
     ) -> None:
         self._cache = cache
         self._blobs = blobs
         self._reader = reader
+        self._feeds = feeds
         self._setups = Setups(blobs)
         self._projections = Projections()
         self._models: OrderedDict[tuple[str, int], ChatModel] = OrderedDict()
@@ -88,13 +105,19 @@ class ModelActivity:
         """
         info = activity.info()
         assert info.workflow_id is not None
-        with Pulse(carried_usage(info.heartbeat_details)) as pulse:
+        feed = None if self._feeds is None else self._feeds.open(_stamp(info, request))
+        text = None
+        with Pulse(carried_usage(info.heartbeat_details), feed) as pulse:
             try:
                 reply = await self._reply(request, info, pulse)
+                text = reply.text
             except ApplicationError as error:
                 if pulse.carried is None:
                     raise
                 raise faults.with_usage(error, wire(pulse.carried)) from None
+            finally:
+                if feed is not None:
+                    await feed.close(text)
         self._cache.put(info.workflow_id, info.activity_id, reply)
         return wire(reply)
 

@@ -15,7 +15,14 @@ from typing import Any, cast
 
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
+from pydantic_ai.messages import (
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+)
 from pydantic_ai.models import Model, StreamedResponse, infer_model
 from pydantic_ai.models import ModelRequestParameters as Parameters
 from pydantic_ai.providers import Provider, infer_provider_class
@@ -210,11 +217,18 @@ class ProviderModel:
 
 
 def _seen(event: object, pulse: Pulse) -> None:
-    """Note what was streamed: text is shown live, the rest only counts as the first token."""
-    if isinstance(event, PartStartEvent):
-        pulse.token(event.part.content if isinstance(event.part, TextPart) else "")
-    elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
-        pulse.token(event.delta.content_delta)
+    """Note what was streamed: text and thinking are shown live, the rest only counts as the first token."""
+    match event:
+        case PartStartEvent(part=ThinkingPart(content=thought)):
+            pulse.thought(thought)
+        case PartStartEvent(part=TextPart(content=text)):
+            pulse.token(text)
+        case PartStartEvent():
+            pulse.token()
+        case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
+            pulse.token(text)
+        case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(thought))):
+            pulse.thought(thought)
 
 
 def _settings(

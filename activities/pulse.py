@@ -1,7 +1,8 @@
 """Heartbeats of one attempt at a model call: the text so far, and what has been billed.
 
 They keep the attempt alive, deliver cancellation, show live text in the UI, and carry what a failed attempt
-has cost to the next one. A call that is quick sends none: heartbeats cost.
+has cost to the next one. A call that is quick sends none: heartbeats cost. Every piece also goes to the
+attempt's delta feed, where there is one.
 
 Source: shared design, loop.md "Live text"; temporal-facts.md 7; field-faults.md H3.
 """
@@ -12,7 +13,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 from temporalio import activity
@@ -21,6 +22,9 @@ from mainspring.activities.prices import added
 from mainspring.schemas.activities import Usage
 from mainspring.schemas.base import unwire, wire
 from mainspring.workflows.values import safe_text
+
+if TYPE_CHECKING:
+    from mainspring.activities.delta_feed import DeltaFeed
 
 __all__ = ["Pulse", "carried_usage"]
 
@@ -40,10 +44,11 @@ def carried_usage(details: Sequence[Any]) -> Usage | None:
 
 
 class Pulse:
-    """Beats while it is entered. `carried` is what earlier attempts were billed."""
+    """Beats while it is entered. `carried` is what earlier attempts were billed; `feed` is for the deltas."""
 
-    def __init__(self, carried: Usage | None = None) -> None:
+    def __init__(self, carried: Usage | None = None, feed: DeltaFeed | None = None) -> None:
         self.carried = carried
+        self._feed = feed
         self.first_token_ms: int | None = None
         self._started = time.perf_counter()
         self._tail = ""
@@ -70,6 +75,14 @@ class Pulse:
             self.first_token_ms = round((time.perf_counter() - self._started) * 1_000)
         if text:
             self._pieces.append(text)
+            if self._feed is not None:
+                self._feed.text(text)
+
+    def thought(self, text: str) -> None:
+        """Thinking was streamed: it is shown in deltas, and not in heartbeats."""
+        self.token()
+        if self._feed is not None:
+            self._feed.thought(text)
 
     def billed(self, usage: Usage | None) -> None:
         """This attempt is about to fail after the provider reported usage: the next one must know.

@@ -94,9 +94,10 @@ class ScriptedModel:
             pulse.billed(self._usage(failure.usage, asked, ""))
             raise _fault(failure)
         text = fill.text(reply.text)
-        await _stream(text, reply.delay, pulse)
+        thought = None if reply.thinking is None else fill.text(reply.thinking)
+        await _stream(text, reply.delay, pulse, thought)
         calls = tuple(_call(call, fill, asked.catalog) for call in reply.calls)
-        thinking = () if reply.thinking is None else (Thinking(text=fill.text(reply.thinking)),)
+        thinking = () if thought is None else (Thinking(text=thought),)
         said = text if not calls else text + "".join(f"{call.name}{call.arguments}" for call in calls)
         return RawReply(
             text=text,
@@ -137,15 +138,15 @@ class ScriptedModel:
         return known if cost is None else known.model_copy(update={"dollars": cost})
 
 
-async def _stream(text: str, delay: float, pulse: Pulse) -> None:
-    """Hand the text over in pieces, over `delay` seconds."""
+async def _stream(text: str, delay: float, pulse: Pulse, thought: str | None) -> None:
+    """Hand the text over in pieces, over `delay` seconds; the thinking, whole, before its first piece."""
     pulse.asked()
-    if delay <= 0:
-        pulse.token(text)
-        return
-    pieces = max(1, min(PIECES_MAX, round(delay / PIECE_SECONDS), len(text)))
+    pieces = 1 if delay <= 0 else max(1, min(PIECES_MAX, round(delay / PIECE_SECONDS), len(text)))
     for index in range(pieces):
-        await asyncio.sleep(delay / pieces)
+        if delay > 0:
+            await asyncio.sleep(delay / pieces)
+        if thought is not None and index == 0:
+            pulse.thought(thought)
         pulse.token(text[len(text) * index // pieces : len(text) * (index + 1) // pieces])
 
 

@@ -21,6 +21,7 @@ from mainspring import config as configuration
 from mainspring.activities.arm_checks import secret_faults
 from mainspring.activities.arm_models import resolve_models
 from mainspring.activities.attributes import ATTRIBUTES
+from mainspring.activities.redis_deltas import configured
 from mainspring.connect import connect, place
 from mainspring.embedded import SEARCH_ATTRIBUTES, EmbeddedError, binary
 from mainspring.errors import ConfigError, MainspringError
@@ -76,6 +77,7 @@ async def examine(config_file: Path | None) -> list[Check]:
     if plugin is not None:
         checks += [check async for check in _models(plugin.config)]
         checks += [check async for check in _blobs(plugin.config)]
+        checks += [check async for check in _deltas(plugin.config)]
         checks += [check async for check in _tools(plugin)]
     return checks
 
@@ -210,6 +212,26 @@ async def _blobs(config: Config) -> AsyncIterator[Check]:
     if not store.shared:
         advice = "workers on several hosts need a shared one: blobs: s3://bucket/prefix"
         yield Check("shared blobs", None, "only this machine sees the blob store", advice)
+
+
+async def _deltas(config: Config) -> AsyncIterator[Check]:
+    """Whether the Redis of the live deltas, where one is configured, takes and gives them."""
+    try:
+        redis = configured(config.deltas)
+    except ConfigError as error:
+        yield Check("deltas", False, str(error), "correct `deltas.redis`; runs need a worker that starts")
+        return
+    if redis is None:
+        return
+    try:
+        async with asyncio.timeout(REACH_SECONDS):
+            version = await redis.probe()
+        yield Check("deltas", True, f"Redis {version} · written and read back")
+    except Exception as error:  # its own words may quote an address with its password
+        advice = "start it, or correct `deltas.redis`; runs go on without their deltas"
+        yield Check("deltas", False, f"Redis does not serve: {type(error).__name__}", advice)
+    finally:
+        await redis.close()
 
 
 async def _tools(plugin: MainspringPlugin) -> AsyncIterator[Check]:

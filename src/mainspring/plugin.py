@@ -32,6 +32,7 @@ from mainspring.telemetry import Providers, Telemetry
 from mainspring.workflows.agent_run import AgentRun
 
 if TYPE_CHECKING:
+    from mainspring.activities.deltas import DeltaSink
     from mainspring.activities.functions import ToolFunction
     from mainspring.services import Services
 
@@ -93,6 +94,7 @@ class MainspringPlugin(SimplePlugin):
         sandbox: Run our workflows in Temporal's sandbox. It catches clocks, chance and files in workflow
             code, which is of use where that code is changed: our tests set it. Elsewhere it only costs time
             (decision 0006). The user's own workflows run as the worker says, whatever is set here.
+        deltas: Where every piece of a streaming reply goes, in place of the configuration's Redis.
         telemetry: Where telemetry goes, in place of the process's OpenTelemetry providers.
     """
 
@@ -102,6 +104,7 @@ class MainspringPlugin(SimplePlugin):
         *,
         tools: Sequence[ToolFunction] = (),
         sandbox: bool = False,
+        deltas: DeltaSink | None = None,
         telemetry: Providers | None = None,
     ) -> None:
         self.config = config or Config()
@@ -109,6 +112,7 @@ class MainspringPlugin(SimplePlugin):
         spec = self.config.telemetry
         self.telemetry = Telemetry(spec, telemetry) if spec.enabled else None
         self._tools = tuple(tools)
+        self._deltas = deltas
         self._services: Services | None = None
         self._made: list[Services] = []
         self._running = 0
@@ -126,6 +130,7 @@ class MainspringPlugin(SimplePlugin):
         *,
         tools: Sequence[ToolFunction] = (),
         sandbox: bool = False,
+        deltas: DeltaSink | None = None,
         telemetry: Providers | None = None,
     ) -> MainspringPlugin:
         """The plugin of a configuration file.
@@ -138,7 +143,7 @@ class MainspringPlugin(SimplePlugin):
         folder = str(Path(path).resolve().parent)
         if config.tools.python and folder not in sys.path:
             sys.path.insert(0, folder)
-        return cls(config, tools=tools, sandbox=sandbox, telemetry=telemetry)
+        return cls(config, tools=tools, sandbox=sandbox, deltas=deltas, telemetry=telemetry)
 
     @property
     def services(self) -> Services:
@@ -146,7 +151,7 @@ class MainspringPlugin(SimplePlugin):
         if self._services is None:
             from mainspring.services import Services
 
-            self._services = Services(self.config, self._tools)
+            self._services = Services(self.config, self._tools, self._deltas)
             self._made.append(self._services)
         return self._services
 

@@ -14,8 +14,11 @@ from temporalio import activity
 
 from mainspring.activities.arm import ArmActivity
 from mainspring.activities.blobs import BlobStore
+from mainspring.activities.delta_feed import DeltaFeeds
+from mainspring.activities.deltas import DeltaSink
 from mainspring.activities.functions import ToolFunction
 from mainspring.activities.model import ModelActivity
+from mainspring.activities.redis_deltas import configured
 from mainspring.activities.secrets import resolve
 from mainspring.activities.tools import CALL_TOOL, Toolbox
 from mainspring.activities.transcript import ProcessCache
@@ -57,9 +60,14 @@ class Services:
     Args:
         config: The configuration.
         tools: `@tool` functions beside those of the configuration.
+        deltas: Where every piece of a reply goes, in place of the configuration's Redis; its maker closes it.
+
+    Raises: ConfigError.
     """
 
-    def __init__(self, config: Config, tools: Sequence[ToolFunction] = ()) -> None:
+    def __init__(
+        self, config: Config, tools: Sequence[ToolFunction] = (), deltas: DeltaSink | None = None
+    ) -> None:
         self.config = config
         self.cache = ProcessCache()
         self.blobs = blob_store(config)
@@ -77,7 +85,10 @@ class Services:
         )
         self._plain = plain
         self._arm = ArmActivity(config, self.toolbox, self.cache, self.blobs)
-        self._model = ModelActivity(self.cache, self.blobs)
+        self._redis = configured(config.deltas) if deltas is None else None
+        sink = self._redis if deltas is None else deltas
+        feeds = None if sink is None else DeltaFeeds(sink)
+        self._model = ModelActivity(self.cache, self.blobs, feeds=feeds)
 
     def activities(self) -> list[Callable[..., Any]]:
         """Ours, without the dynamic one."""
@@ -99,8 +110,10 @@ class Services:
         return [*named, *ours, self.toolbox.dynamic]
 
     async def close(self) -> None:
-        """End what was started: MCP sessions and their servers."""
+        """End what was started: MCP sessions and their servers, and connections of ours to Redis."""
         await self.toolbox.close()
+        if self._redis is not None:
+            await self._redis.close()
 
 
 def _name(function: Callable[..., Any]) -> str | None:

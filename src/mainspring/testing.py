@@ -23,6 +23,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 from temporalio.worker import Replayer, Worker
 
+from mainspring.activities.deltas import DeltaSink
 from mainspring.activities.functions import ToolFunction
 from mainspring.client import Run, get_run, start_run
 from mainspring.plugin import MainspringPlugin
@@ -122,6 +123,7 @@ async def serving(
     files: Mapping[str, str] | None = None,
     replays: bool = True,
     sandbox: bool = True,
+    deltas: DeltaSink | None = None,
     telemetry: Providers | None = None,
     **worker: Any,
 ) -> AsyncGenerator[Case]:
@@ -136,6 +138,7 @@ async def serving(
         files: Text of other files beside it, by name.
         replays: Whether to replay.
         sandbox: Run and replay in Temporal's sandbox, which catches clocks, chance and files.
+        deltas: A sink for every piece of a reply.
         telemetry: Where telemetry goes.
         worker: Options of the Temporal worker.
     """
@@ -145,7 +148,9 @@ async def serving(
             (folder / beside).write_text(text, encoding="utf-8")
         chosen = {"tools": [tool.name for tool in tools], **(agent or {})}
         path = configuration(folder, replies, chosen, config)
-        plugin = MainspringPlugin.from_file(path, tools=tools, sandbox=sandbox, telemetry=telemetry)
+        plugin = MainspringPlugin.from_file(
+            path, tools=tools, sandbox=sandbox, deltas=deltas, telemetry=telemetry
+        )
         client = await Client.connect(address, plugins=[plugin])
         case = Case(client, plugin, f"queue-{uuid4().hex[:12]}", folder)
         async with Worker(client, task_queue=case.task_queue, **worker):
