@@ -12,7 +12,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
-from bench import report
+from bench import report, router
 from bench.contestant import ENGINE, FLOOR
 from bench.peers import install
 from bench.remote import ContestantFailed, Remote, started
@@ -20,12 +20,16 @@ from bench.server import ServerFailed, embedded
 from bench.suite import QUICK, Samples, Sizes, Suite
 
 GROUPS = ("history", "time", "replay", "workers")
+ALONE = "router"
+"""Measured only when asked for, and by itself: it needs no server, and the network for its corpus."""
 
 
 def main() -> int:
     """Run the benchmark; 0 done, 1 a bar was missed (with `--check`), 2 wrong use, 3 no server."""
     options = _options().parse_args()
     groups = options.only or list(GROUPS)
+    if groups == [ALONE]:
+        return _failed(options.check, router.main(quick=options.quick, as_json=options.json, note=_note))
     sizes = QUICK if options.quick else Sizes()
     # Without this, a termination would leave the server running.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -44,8 +48,11 @@ def main() -> int:
             print(f"{name}: not installed: {reason}")
     for warning in report.unsteady(samples, table):
         _note(f"warning: {warning}")
-    missed = report.missed(samples, table)
-    if options.check and missed:
+    return _failed(options.check, report.missed(samples, table))
+
+
+def _failed(check: bool, missed: Sequence[str]) -> int:
+    if check and missed:
         _note(f"missed: {'; '.join(label.strip() for label in missed)}")
         return 1
     return 0
@@ -57,7 +64,9 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--peers", action="store_true", help="also measure peers, installed into a cache folder"
     )
-    parser.add_argument("--only", type=_groups, metavar="GROUP,…", help=f"some of {','.join(GROUPS)}")
+    parser.add_argument(
+        "--only", type=_groups, metavar="GROUP,…", help=f"some of {','.join(GROUPS)}; or {ALONE}"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.add_argument("--check", action="store_true", help="exit status 1 when a bar is missed")
     return parser  # fmt: skip
@@ -65,9 +74,13 @@ def _options() -> argparse.ArgumentParser:
 
 def _groups(text: str) -> list[str]:
     asked = text.split(",")
+    if asked == [ALONE]:
+        return asked
     unknown = [group for group in asked if group not in GROUPS]
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r}: must be one of {', '.join(GROUPS)}")
+        raise argparse.ArgumentTypeError(
+            f"{unknown[0]!r}: must be one of {', '.join(GROUPS)}, or {ALONE} alone"
+        )
     return [group for group in GROUPS if group in asked]
 
 

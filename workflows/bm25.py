@@ -110,18 +110,18 @@ class Index:
     def scores(self, bag: Mapping[str, int]) -> Scores:
         """Every document's score for tokens and their counts, in units: whole numbers, 0 for no overlap."""
         assert sum(bag.values()) <= OCCURRENCES_MAX, "a query is clipped before it is scored"
-        documents: list[Numbers] = []
-        gains: list[Scores] = []
-        for token, count in bag.items():
-            number = self.vocabulary.get(token)
-            if number is not None:
-                of_token = slice(self.starts[number], self.starts[number + 1])
-                documents.append(self.documents[of_token])
-                gains.append(self.gains[of_token] if count == 1 else self.gains[of_token] * count)
-        if not documents:
+        asked = [
+            (number, n) for token, n in bag.items() if (number := self.vocabulary.get(token)) is not None
+        ]
+        if not asked:
             return np.zeros(self.size, np.float64)
-        added = np.bincount(np.concatenate(documents), np.concatenate(gains), self.size)
-        return added.astype(np.float64, copy=False)
+        token, count = np.array(asked, np.int64).T
+        starts = self.starts[token]
+        length = self.starts[token + 1] - starts
+        ends = np.cumsum(length)
+        postings = np.arange(ends[-1]) + np.repeat(starts - ends + length, length)
+        gains = self.gains[postings] * np.repeat(count, length)
+        return np.bincount(self.documents[postings], gains, self.size).astype(np.float64, copy=False)
 
     def bag(self, parts: Sequence[str]) -> dict[str, int]:
         """The tokens of a query and how often each counts, with what else documents may call them.
@@ -253,11 +253,12 @@ def _index(
     frequency = np.add.reduceat(counted, first) if len(first) else counted
     owners = owner[first]
     starts = np.searchsorted(token[first], np.arange(len(vocabulary) + 1))
-    masses = _masses(size, np.diff(starts))
+    held = np.diff(starts)
+    masses = _masses(size, held)
 
     average = float(length.sum()) / size if length.any() else 1.0
     norm = K1 * (1.0 - B + B * (length / average))
-    gains = np.repeat(masses, np.diff(starts)) * (frequency * (K1 + 1.0)) / (frequency + norm[owners])
+    gains = np.repeat(masses, held) * (frequency * (K1 + 1.0)) / (frequency + norm[owners])
     return Index(
         size=size,
         vocabulary=vocabulary,

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +33,7 @@ UNIVERSES_KEPT = 32
 PINS_KEPT = 64
 
 
-@dataclass(frozen=True, slots=True)
-class _Tool:
+class _Tool(NamedTuple):
     """What the router knows of a tool."""
 
     name: str
@@ -116,8 +116,8 @@ class _Listing:
 
 def _digest(tools: Sequence[_Tool]) -> bytes:
     told = "".join(
-        f"{len(tool.name)}:{tool.name}{len(tool.description)}:{tool.description}{tool.core:d}{tool.intrinsic:d}"
-        for tool in tools
+        f"{len(name)}:{name}{len(description)}:{description}{core:d}{intrinsic:d}"
+        for name, description, core, intrinsic in tools
     )
     return blake2b(told.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 

@@ -151,6 +151,7 @@ def telling(said: Sequence[str]) -> list[str]:
 _NOT_PLURALS = frozenset({"news"})
 _ENGLISH = re.compile(r"[a-z]{3,}")
 _VOWELS = "aeiouy"
+_LAST_OF_ENDINGS = frozenset("sdgeynlr")
 _HISSING_PLURALS = ("ches", "shes", "sses", "xes")
 _ARABIC_ARTICLE = re.compile(r"(?:[وفبكل]?ال|لل)(?=\w{3})")
 
@@ -164,7 +165,7 @@ def stem(part: str) -> str:
     """
     if not part.isascii():
         return _ARABIC_ARTICLE.sub("", part, count=1) if _ARABIC_ARTICLE.match(part) else part
-    if not _ENGLISH.fullmatch(part):
+    if part[-1:] not in _LAST_OF_ENDINGS or not _ENGLISH.fullmatch(part):
         return part
     while (shorter := _step(part)) != part:
         part = shorter

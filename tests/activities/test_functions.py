@@ -68,6 +68,12 @@ def test_tool_is_external_unless_declared() -> None:
     assert (declaration.effects, declaration.idempotent, declaration.source) == ("external", False, "python")
 
 
+def test_tool_may_be_declared_core() -> None:
+    """A tool is core, offered in every turn, when it says so and not otherwise."""
+    assert not tool(documented).declaration.core
+    assert tool(core=True)(documented).declaration.core
+
+
 def test_tool_can_still_be_called_as_a_function() -> None:
     """The decorated name is the function that it was."""
     assert tool(documented)("Oslo", units="imperial") == "Oslo 3 imperial"

@@ -181,11 +181,12 @@ async def test_configuration_overrules_claims() -> None:
     """What the configuration declares of a tool holds, whatever the server claims; the later pattern wins."""
     declare = {
         "*": {"effects": "write", "attempts": 2, "timeout": "90s"},
-        "ec*": {"effects": "none", "observes": False, "approval": "always"},
+        "ec*": {"effects": "none", "observes": False, "approval": "always", "core": True},
     }
     async with using(p=plain(declare=declare, start_timeout=11)) as call:
         echo = (await call.definitions())["mcp:p/echo"].declaration
     assert (echo.effects, echo.observes, echo.approval, echo.attempts) == ("none", False, "always", 2)
+    assert echo.core
     assert echo.timeout == 90 + 11 + 5
 
 
