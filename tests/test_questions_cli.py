@@ -39,6 +39,7 @@ MISSING = {"calls": [{"tool": "files/read", "arguments": {"path": "absent.txt"}}
 SCRIPTS: dict[str, Any] = {
     "which": {"replies": [WHICH, {"text": "Labelled."}]},
     "two": {"replies": [TWO, {"text": "Both known."}]},
+    "talk": {"replies": [{"text": "Hello."}, WHICH, {"text": "Labelled."}], "then": "repeat_last"},
     "rude": {"replies": [RUDE, {"text": "Done."}]},
     "stuck": {"replies": [LOOK, MISSING] * 6},
     "wide": {"replies": [{"text": "Found."}]},
@@ -340,6 +341,49 @@ def test_run_without_a_terminal_says_how_to_answer_once(site: Site) -> None:
     assert site.call("watch", name).stderr.count("mainspring answer") == 0  # nothing waits any more
 
 
+def _talking(site: Site) -> str:
+    name = f"run-{uuid4().hex[:12]}"
+    site.call("start", "Hello", "--agent", "talk", "--id", name, "--conversation")
+    _wait_for(lambda: site.json("state", name)["awaiting"] == "follow_up")
+    return name
+
+
+def test_follow_up_that_waits_asks_on_a_terminal(site: Site) -> None:
+    """Whoever waits for the answer of a follow-up is asked what it needs, and then has the answer."""
+    run = _talking(site)
+    with site.terminal("follow-up", run, "Label it.", "--wait") as terminal:
+        assert f"? {QUESTION}" in terminal.until("›")
+        terminal.type("1\n")
+        terminal.until("Labelled.")
+        assert terminal.end() == 0
+        assert terminal.edits_lines
+    assert site.answer_of(run) == "red"
+    site.call("finish", run)
+
+
+def test_follow_up_that_waits_in_a_pipe_says_how_to_answer(site: Site) -> None:
+    """It does not wait in silence for somebody who knows nothing of it, behind whatever question."""
+    run = _talking(site)
+    site.call("follow-up", run, "Label it.")
+    _wait_for(lambda: len(site.ids(run)) == 1)
+    command = [PROGRAM, "follow-up", run, "And now?", "--wait"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command,
+        cwd=site.folder,
+        env=_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert f"mainspring answer {run}" in process.stderr.readline()
+        site.call("answer", run, "red")
+        assert process.communicate(timeout=60)[0] == "Labelled.\n"
+    site.call("finish", run)
+
+
 def test_unattended_run_waits_for_nobody(site: Site) -> None:
     """With --unattended a question ends at once, and the run goes on without its answer."""
     run = f"run-{uuid4().hex[:12]}"
@@ -357,8 +401,10 @@ def test_state_and_list_show_what_a_run_asks(site: Site) -> None:
     shown = site.call("state", run).stdout
     for told in ("waiting for answer", QUESTION, "1) red", "2) blue", f"mainspring answer {run}"):
         assert told in shown
-    _wait_for(lambda: bool(site.json("list", "--awaiting", "answer")))
-    assert [row["run"] for row in site.json("list", "--awaiting", "answer")] == [run]
+    _wait_for(lambda: run in [row["run"] for row in site.json("list", "--awaiting", "answer")])
+    found = site.json("list", "--awaiting", "answer")
+    assert (run, "answer") in [(row["run"], row["awaiting"]) for row in found]
+    assert run not in [row["run"] for row in site.json("list", "--awaiting", "follow_up")]
     assert "\tanswer\t" in site.call("list").stdout
     site.call("answer", run, "red")
     site.call("watch", run)

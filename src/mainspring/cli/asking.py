@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -12,14 +12,14 @@ from uuid import uuid4
 from rich.text import Text
 
 from mainspring.cli.output import err, note
-from mainspring.cli.terminal import Foot, typed
+from mainspring.cli.terminal import Foot, attended, typed
 from mainspring.client import Run
 from mainspring.errors import MainspringError
 from mainspring.questions import Question, how_to_answer, picked
 from mainspring.render import visible
 from mainspring.run_errors import NoWorker, Refused
 
-__all__ = ["Asking", "Hints", "put"]
+__all__ = ["Asking", "Hints", "attending", "put"]
 
 LOOK_SECONDS = 1.0
 """So often it is seen whether somebody else has answered meanwhile."""
@@ -161,6 +161,36 @@ class Asking:
             except Refused as error:
                 self._foot.print(Text(f"! {error}", "yellow"))
                 return
+
+
+@asynccontextmanager
+async def attending(run: Run[Any]) -> AsyncGenerator[None]:
+    """While the block waits for a run, its questions are asked here, or it is said how to answer them."""
+    foot = Foot()
+    questions = Asking(run, foot) if attended() else Hints(run)
+    state = await run.state()
+    start = int(state.get("next_event", 0))
+
+    async def listen() -> None:
+        for waiting in state.get("questions", ()):
+            await questions.heard({"event": "QuestionAsked", "question_id": waiting["question_id"]})
+        async with aclosing(run.events(start)) as events:
+            async for event in events:
+                await questions.heard(event)
+
+    beside = [asyncio.create_task(_quietly(doing)) for doing in (listen(), questions.ask())]
+    try:
+        yield
+    finally:
+        for task in beside:
+            task.cancel()
+        await asyncio.wait(beside, timeout=LOOK_SECONDS)
+        foot.hide()
+
+
+async def _quietly(doing: Coroutine[Any, Any, None]) -> None:
+    with suppress(MainspringError):
+        await doing
 
 
 async def put(question: Question, foot: Foot) -> str | None:

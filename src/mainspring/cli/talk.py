@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from mainspring.cli.app import AS_JSON, EXIT_NO_ANSWER, app, attached, command, connected
-from mainspring.cli.asking import put
+from mainspring.cli.asking import attending, put
 from mainspring.cli.output import note, print_answer, print_json, problem
 from mainspring.cli.terminal import Foot, attended
 from mainspring.client import Run, get_run
@@ -88,7 +88,8 @@ async def follow_up(
         _accepted(await found.follow_up(text, attachments=files, id=message_id), as_json)
         return 0
     try:
-        answer = await found.ask(text, attachments=files, id=message_id)
+        async with attending(found):
+            answer = await found.ask(text, attachments=files, id=message_id)
     except ExchangeFailed as error:
         problem(str(error))
         return EXIT_NO_ANSWER
