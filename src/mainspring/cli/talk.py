@@ -107,7 +107,7 @@ async def answer(
     text: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TEXT]", help="The answer; `-` reads it from standard input. Without: you are asked."
+            metavar="TEXT", help="The answer; `-` reads it from standard input. Without: you are asked."
         ),
     ] = None,
     question: Annotated[
