@@ -8,11 +8,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from temporalio import activity
 from temporalio.client import Client, WorkflowHistory
+from temporalio.worker import Worker
 
 from mainspring import testing
 from mainspring.backtest import AT_ONCE, Backtested, Source, backtest, histories, read_settings, recorded_of
@@ -20,6 +24,7 @@ from mainspring.embedded import Server
 from mainspring.run_errors import Refused, UnknownRun
 from mainspring.schemas.agent import GuardSpec, RoutingSpec
 from mainspring.testing import Case
+from mainspring.tools import tool
 from mainspring.workflows.backtest import Change, recomputed, told
 from support.invariants import serving
 from support.tools import nap, observe
@@ -28,6 +33,21 @@ GOLDEN = sorted((Path(__file__).parent / "histories").glob("*.json"))
 LOOKS = {"calls": [{"tool": "observe", "arguments": {"i": 1}}]}
 COUNTS = {"calls": [{"tool": "observe", "arguments": {"i": "${n}"}}]}
 OK = {"text": "ok"}
+
+
+PAGES = count()
+
+
+@tool(effects="read")
+async def album() -> str:
+    """Find an album."""
+    return "found"
+
+
+@activity.defn(name="Pages")
+async def pages(arguments: dict[str, Any]) -> str:
+    """Return a long text that is another one each time, far from both of its ends."""
+    return f"{'x' * 20_000}{next(PAGES):09}{'x' * 20_000}"
 
 
 def history_of(file: Path) -> WorkflowHistory:
@@ -221,6 +241,36 @@ async def test_settings_are_those_of_each_exchange(server: Server) -> None:
     }
     kinds = [item.verdict.kind for item in recomputed(recorded)]
     assert kinds == ["proceed", "nudge", "none", "proceed", "proceed", "none"]
+
+
+async def test_text_that_is_blank_is_no_text(server: Server) -> None:
+    """A model that says only a line break beside its calls has said nothing: its last words still count."""
+    replies = [{"text": "an album, then", **LOOKS}, {"text": "\n", **LOOKS}, {"text": " ", **LOOKS}, OK]
+    agent = {"routing": {"threshold": 0, "top": 1}}
+    async with serving(server.address, replies=replies, tools=[observe, album, nap], agent=agent) as case:
+        recorded, _ = await recorded_of(await ran(case))
+    assert recorded is not None
+    offers = [item.offer.names for item in told(recorded)]
+    assert offers == ["all", *[("album", "observe")] * 3] or offers == ["all", *[("observe", "album")] * 3]
+
+
+async def test_results_that_are_shown_cut_are_told_apart(server: Server) -> None:
+    """A foreign activity's long results that differ amid what is left out are no loop, then and now."""
+    queue = f"theirs-{uuid4().hex[:8]}"
+    entry = {"name": "pages", "description": "Pages.", "activity": "Pages", "task_queue": queue}
+    options: dict[str, Any] = {
+        "agent": {"tools": ["pages"], "guard": {"nudge_after": 2}},
+        "config": {"tools": {"activities": [{**entry, "effects": "read"}]}},
+    }
+    calls = [{"calls": [{"tool": "pages"}], "repeat": 4}, OK]
+    theirs = await Client.connect(server.address)
+    async with (
+        serving(server.address, replies=calls, **options) as case,
+        Worker(theirs, task_queue=queue, activities=[pages]),
+    ):
+        recorded, _ = await recorded_of(await ran(case))
+    assert recorded is not None
+    assert [item.verdict.kind for item in recomputed(recorded)] == [*["proceed"] * 4, "none"]
 
 
 # -- where histories come from --------------------------------------------------------------------------

@@ -287,7 +287,7 @@ class AgentRun(ServedCalls):
                 self.verdict(f"{gate}: close: {message}")
                 return Ending(outcome, message=message, entry=entry.seq)
             case Redo() as redo:
-                return self._redo(redo, reply)
+                return self._redo(redo, entry)
             case Pass():
                 pass
         if self.inbox.steering:
@@ -306,7 +306,7 @@ class AgentRun(ServedCalls):
         explicit = self.limits.completion == "explicit"
         return Facts(reply, self.redos, self.limits.schema_repairs, explicit)
 
-    def _redo(self, redo: Redo, reply: ModelReply) -> Ending | None:
+    def _redo(self, redo: Redo, entry: Entry) -> Ending | None:
         """Send a reply back; where no turn is left for it the exchange ends, with the draft as partial."""
         self.held(redo)
         spent = check(self.budget, self.meter)
@@ -314,7 +314,7 @@ class AgentRun(ServedCalls):
             return _spent(spent)
         self.control(redo.kind, redo.text)
         self.widen = True
-        return self._judge_progress(guard.Held(reply.text, redo.gate))
+        return self._judge_progress(guard.Held(str(entry.content), redo.gate))
 
     # -- guard -------------------------------------------------------------------------------------
 

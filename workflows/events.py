@@ -138,7 +138,8 @@ class ModelFailed:
 class ToolCompleted:
     """A call has its observation. `status`: ok, error, refused, not_run, interrupted, unknown, forbidden.
 
-    `began` is when it was dispatched; absent when it was not.
+    `began` is when it was dispatched; absent when it was not. `digest` is that of a content that is shown cut
+    and kept nowhere whole.
     """
 
     call_id: str
@@ -148,6 +149,7 @@ class ToolCompleted:
     bytes: int = 0
     spilled: bool = False
     began: str | None = None
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,14 +130,16 @@ class RecordedTurn:
 
     def _act(self, call: EntryCall) -> Act:
         observed = self.observation(call)
+        completed = next(item for item in self.named("ToolCompleted") if item["call_id"] == call.id)
         digests = [blob.digest for blob in (observed.spilled, *observed.files) if blob is not None]
+        digests += [completed["digest"]] if "digest" in completed else []
         tool = self.setup.tools.get(call.tool)
         return Act(
             tool=call.tool,
             arguments=call.arguments,
             content=observed.content,
             is_error=observed.is_error,
-            tried=self.statuses[call.id] not in ("not_run", "interrupted"),
+            tried=completed["status"] not in ("not_run", "interrupted"),
             polls=tool is not None and tool.polls,
             digest=" ".join(digests) or None,
             label=label(call),

@@ -124,8 +124,9 @@ class RunRecord(RunState):
         """A reply enters the ledger; its calls get the ids that follow `number`."""
         call_ids = [f"{self.prefix}-{number + 1 + index}" for index in range(len(reply.calls))]
         seq, turn = self.ledger.length, self.meter.turns
-        self.last_text = reply.text or self.last_text
-        return self.append(reply_entry(seq, self.exchange, turn, reply, call_ids), n=number)
+        entry = self.append(reply_entry(seq, self.exchange, turn, reply, call_ids), n=number)
+        self.last_text = str(entry.content) or self.last_text
+        return entry
 
     def control(self, kind: str, text: str) -> None:
         """A message of the engine's enters the ledger."""
@@ -204,6 +205,7 @@ class RunRecord(RunState):
                     bytes=len(render(observation.content).encode()),
                     spilled=observation.spilled is not None,
                     began=None if found.began is None else events.instant(found.began),
+                    digest=found.digest,
                 ),
                 about=observation,
             )
