@@ -56,7 +56,7 @@ async def test_question_waits_for_its_answer_and_costs_no_activity(server: Serve
         "Which city?",
         ["Oslo", "Bergen"],
     )
-    assert told == {"status": "answered"}
+    assert told == {"status": "answered", "question_id": question["question_id"]}
     assert result.answer == "You said: Bergen"
     assert [kind for kind, _ in ran] == ["mainspring.arm", "mainspring.call_model", "mainspring.call_model"]
     assert [event["status"] for event in events_named(events, "QuestionClosed", "ToolCompleted")] == [

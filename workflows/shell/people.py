@@ -82,12 +82,18 @@ class People(RunRecord):
     def _told(self, message: Message, taken: int | None) -> JsonValue:
         """What an update's sender gets."""
         if isinstance(message, Answer):
-            return {"status": "answered"}
+            return {"status": "answered", "question_id": message.question_id}
         return {"accepted": taken} if taken is not None else self.budget.model_dump(mode="json")
 
     @on_update.validator
     def check_update(self, name: str, args: Sequence[RawValue]) -> None:
-        """Refuse an update that cannot be understood or taken, before it is written to history."""
+        """Refuse an update that cannot be understood or taken, before it is written to history.
+
+        One that was taken before passes, whatever has become of what it was about: it gets its answer again.
+        """
+        info = workflow.current_update_info()
+        if info is not None and info.id in self._answers:
+            return
         message = self._decode(name, args, UPDATES)
         if not isinstance(message, Rejected):
             message = self._refusal(message)
