@@ -45,6 +45,7 @@ PASSED_THROUGH: tuple[str, ...] = (
         f"mainspring.workflows.{name}"
         for name in (
             "arming",
+            "backtest",
             "bm25",
             "budget",
             "catalog",
@@ -58,6 +59,7 @@ PASSED_THROUGH: tuple[str, ...] = (
             "outcomes",
             "plan",
             "questions",
+            "recorded",
             "router",
             "run_input",
             "tokens",
