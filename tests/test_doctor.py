@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.doctor import worker_check
+from mainspring.doctor import deltas_check, worker_check
+from mainspring.schemas.config import Config, DeltaSpec
+from support.redis_server import redis_server
 
 
 @pytest.mark.parametrize(
@@ -23,3 +25,27 @@ def test_worker_check_does_not_trust_what_is_long_ago(
     check = worker_check("worker", "q", seconds, "start one")
     assert (check.ok, check.told) == (ok, told)
     assert check.advice == (None if ok else "start one")
+
+
+async def test_deltas_check_writes_to_the_configured_redis() -> None:
+    """It serves, or it is gone: either is seen, and no address is shown."""
+    async with redis_server() as redis:
+        config = Config(deltas=DeltaSpec(redis=redis.url))
+        check = await deltas_check(config)
+        assert check is not None
+        assert check.ok
+        assert check.told.startswith("Redis ")
+        redis.kill()
+        gone = await deltas_check(config)
+    assert gone is not None
+    assert (gone.ok, gone.told) == (False, "Redis does not serve: ConnectionError")
+    assert gone.advice is not None
+
+
+async def test_deltas_check_is_silent_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is said of deltas that nobody configured; a secret that is missing is."""
+    assert await deltas_check(Config()) is None
+    monkeypatch.delenv("DELTAS_URL", raising=False)
+    check = await deltas_check(Config(deltas=DeltaSpec(redis="env:DELTAS_URL")))
+    assert check is not None
+    assert (check.ok, "env:DELTAS_URL" in check.told) == (False, True)

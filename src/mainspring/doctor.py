@@ -36,7 +36,7 @@ from mainspring.state_folder import state_folder
 from mainspring.worker import catalog_of, plugin_of
 from mainspring.workflows.arming import pattern_faults
 
-__all__ = ["Check", "examine", "worker_check"]
+__all__ = ["Check", "deltas_check", "examine", "worker_check"]
 
 PACKAGES = ("mainspring", "temporalio", "pydantic-ai-slim", "mcp")
 REACH_SECONDS = 5.0
@@ -77,7 +77,7 @@ async def examine(config_file: Path | None) -> list[Check]:
     if plugin is not None:
         checks += [check async for check in _models(plugin.config)]
         checks += [check async for check in _blobs(plugin.config)]
-        checks += [check async for check in _deltas(plugin.config)]
+        checks += filter(None, [await deltas_check(plugin.config)])
         checks += [check async for check in _tools(plugin)]
     return checks
 
@@ -214,24 +214,23 @@ async def _blobs(config: Config) -> AsyncIterator[Check]:
         yield Check("shared blobs", None, "only this machine sees the blob store", advice)
 
 
-async def _deltas(config: Config) -> AsyncIterator[Check]:
-    """Whether the Redis of the live deltas, where one is configured, takes and gives them."""
+async def deltas_check(config: Config) -> Check | None:
+    """Whether the Redis of the live deltas takes and gives them; None where none is configured."""
     try:
         redis = configured(config.deltas)
     except ConfigError as error:
-        yield Check("deltas", False, str(error), "correct `deltas.redis`; runs need a worker that starts")
-        return
+        return Check("deltas", False, str(error), "correct `deltas.redis`: no worker starts with it")
     if redis is None:
-        return
+        return None
     try:
         async with asyncio.timeout(REACH_SECONDS):
             version = await redis.probe()
-        yield Check("deltas", True, f"Redis {version} · written and read back")
     except Exception as error:  # its own words may quote an address with its password
         advice = "start it, or correct `deltas.redis`; runs go on without their deltas"
-        yield Check("deltas", False, f"Redis does not serve: {type(error).__name__}", advice)
+        return Check("deltas", False, f"Redis does not serve: {type(error).__name__}", advice)
     finally:
         await redis.close()
+    return Check("deltas", True, f"Redis {version} · written and read back")
 
 
 async def _tools(plugin: MainspringPlugin) -> AsyncIterator[Check]:
