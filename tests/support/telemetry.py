@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from opentelemetry.metrics import Counter, Histogram, NoOpMeter, NoOpMeterProvider
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
@@ -17,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from mainspring.telemetry import Providers, RunIds
 
-__all__ = ["ActiveSpans", "Recorded", "nested", "tree_of"]
+__all__ = ["ActiveSpans", "Noting", "Recorded", "nested", "tree_of"]
 
 
 class ActiveSpans(SpanProcessor):
@@ -101,6 +102,38 @@ class Recorded:
         ]
         points = [f"{name} {json.dumps(dict(point.attributes))}" for name, point in self._points()]
         return "\n".join([*spans, *logs, *points])
+
+
+class Noting(NoOpMeterProvider):
+    """Notes which instruments are made: their names as Prometheus spells them."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.plain: set[str] = set()
+
+    def get_meter(self, *args: Any, **options: Any) -> NoOpMeter:
+        """A meter that notes."""
+        provider = self
+
+        class Meter(NoOpMeter):
+            def create_counter(self, name: str, unit: str = "", description: str = "") -> Counter:
+                provider.note(name, unit, ("_total",))
+                return super().create_counter(name, unit, description)
+
+            def create_histogram(
+                self, name: str, unit: str = "", description: str = "", **options: Any
+            ) -> Histogram:
+                provider.note(name, unit, ("_bucket", "_sum", "_count"))
+                return super().create_histogram(name, unit, description, **options)
+
+        return Meter("noting")
+
+    def note(self, name: str, unit: str, ends: tuple[str, ...]) -> None:
+        """A unit in braces is no part of the name; seconds are."""
+        assert unit == "s" or unit.startswith("{")
+        self.plain.add(name)
+        spelt = name.replace(".", "_") + ("_seconds" if unit == "s" else "")
+        self.names |= {spelt + end for end in ends}
 
 
 def nested(inner: ReadableSpan, outer: ReadableSpan) -> bool:

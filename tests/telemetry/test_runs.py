@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 
 import pytest
@@ -39,7 +40,7 @@ def one_trace(spans: Sequence[ReadableSpan]) -> None:
 
 @pytest.mark.parametrize("cached", [1_000, 0])
 async def test_run_is_one_trace_told_once(server: Server, cached: int) -> None:
-    """One `invoke_agent`, a `chat` a turn, an `execute_tool` a call: once, also where each task is a replay."""
+    """One `invoke_agent`, a `chat` a turn, an `execute_tool` a call: once, also if each task is a replay."""
     told = Recorded()
     async with serving(
         server.address,
@@ -138,6 +139,49 @@ async def test_spans_carry_the_attributes_of_the_conventions(server: Server) -> 
     assert {span.status.status_code for span in told.spans()} == {StatusCode.UNSET}
 
 
+async def test_figures_equal_the_spend_of_the_run(server: Server) -> None:
+    """Tokens and dollars add up to what the run says it cost, with attempts and fallbacks that failed."""
+    told = Recorded()
+    failing = {"status": 500, "usage": {"input_tokens": 7, "output_tokens": 3}}
+    script = {
+        "price": {"input": 1_000.0, "output": 10_000.0},
+        "replies": [
+            {**REPLIES[0], "fails": [failing]},
+            {"fails": [{"status": 400, "usage": {"input_tokens": 50}}], "text": "never"},
+        ],
+    }
+    fallback = {
+        "price": {"input": 2_000.0, "output": 0.0},
+        "replies": [
+            {"text": "unused"},
+            {"text": "Done.", "usage": {"input_tokens": 900, "output_tokens": 9}},
+        ],
+    }
+    async with serving(
+        server.address,
+        replies=script,
+        tools=[observe],
+        config={
+            "models": {
+                "default": {"script": "script.yaml", "fallback": "second"},
+                "second": {"script": "second.yaml"},
+            }
+        },
+        files={"second.yaml": json.dumps(fallback)},
+        telemetry=told.providers,
+    ) as case:
+        spend = (await case.run()).spend
+    assert spend.model_calls == 2
+    assert told.total("gen_ai.client.token.usage", gen_ai__token__type="input") == spend.input_tokens
+    assert told.total("gen_ai.client.token.usage", gen_ai__token__type="output") == spend.output_tokens
+    assert spend.input_tokens == 100 + 7 + 50 + 900
+    assert spend.dollars
+    assert told.total("mainspring.cost") == pytest.approx(spend.dollars)
+    assert [span.name for span in told.spans("chat")] == ["chat default", "chat second"]
+    assert told.spans("chat second")[0].status.status_code is StatusCode.UNSET
+    assert told.total("mainspring.model.failures") == 1
+
+
 async def test_query_and_replay_tell_nothing(server: Server) -> None:
     """A closed run that is looked at, or whose history is replayed, makes no span, figure or record again."""
     told = Recorded()
@@ -189,7 +233,7 @@ async def test_refused_run_has_a_span_of_its_own(server: Server) -> None:
 
 
 async def test_decisions_are_events_of_the_run_and_log_records(server: Server) -> None:
-    """Pause, resume, steering and a rejected signal are told with their times on the run's span and as logs."""
+    """Pause, resume, steering and a rejected signal are told: on the run's span, in time, and as logs."""
     told = Recorded()
     replies = [{"calls": [{"tool": "nap", "arguments": {"seconds": 0.6}}]}, {"text": "Done."}]
     async with serving(server.address, replies=replies, tools=[nap], telemetry=told.providers) as case:
@@ -263,7 +307,7 @@ _TOLD: list[Recorded] = []
 
 
 async def test_spans_of_tools_hang_from_their_call(server: Server) -> None:
-    """A span that a tool makes is a child of the `execute_tool` of its very call, though that is made later."""
+    """A span that a tool makes is a child of its call's `execute_tool`, though that is made later."""
     told = Recorded()
     _TOLD.append(told)
     replies = [{"calls": [{"tool": "traced"}, {"tool": "traced_too"}]}, {"text": "Done."}]

@@ -141,6 +141,7 @@ async def test_worker_sends_what_its_runs_told_before_it_ends(server: Server, tm
     resource = {item.key: item.value.string_value for item in spans.resource_spans[0].resource.attributes}
     found = [span for item in spans.resource_spans for scope in item.scope_spans for span in scope.spans]
     assert resource["service.name"] == "mainspring-worker"
+    assert len(resource["service.instance.id"]) == 36
     assert sorted(span.name for span in found) == ["chat default", "invoke_agent tested"]
     [root] = [span for span in found if not span.parent_span_id]
     assert {span.parent_span_id for span in found} == {b"", root.span_id}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mainspring.schemas.activities import Trace
+from mainspring.schemas.base import unwire, wire
 from mainspring.workflows import trace
 from mainspring.workflows.trace import SpanRef
 
@@ -69,6 +72,14 @@ def test_where_ids_cannot_be_chosen_all_hangs_from_the_root() -> None:
     inexact = Trace(traceparent=CANONICAL, exact=False)
     assert trace.of_turn(inexact, 1) == trace.of_call(inexact, "x-1") == trace.root_of(inexact)
     assert trace.for_child(inexact, "x-1") == CANONICAL
+
+
+def test_record_that_is_carried_keeps_the_root() -> None:
+    """An arming record that went through JSON, as a carried one does, names the same root and start."""
+    record = Trace(traceparent=CANONICAL, parent=CANONICAL, began="2026-01-01T00:00:00+00:00")
+    carried = unwire(Trace, json.loads(json.dumps(wire(record))))
+    assert carried == record
+    assert trace.of_turn(carried, 7) == trace.of_turn(record, 7)
 
 
 def test_child_hangs_from_the_call_that_started_it() -> None:

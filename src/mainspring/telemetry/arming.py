@@ -72,8 +72,8 @@ class Arming:
         return {**record, "trace": wire(decided)}
 
     def _made(self, armed: Armed, decided: Trace) -> Trace:
-        tracer, parent = tracer_of(self._providers), trace.read(decided.parent)
-        assert tracer is not None
+        provider, parent = self._providers.tracing(), trace.read(decided.parent)
+        assert provider is not None
         assert decided.began is not None
         info = activity.info()
         about = Told(
@@ -86,7 +86,7 @@ class Arming:
         attributes = agent_attributes(about)
         if self._content:
             attributes |= messages.of_run(Content(instructions=armed.spec.instructions))
-        span = tracer.start_span(
+        span = tracer_of(provider).start_span(
             f"{NAME} {attributes['gen_ai.agent.name']}",
             context_of(parent),
             SpanKind.INTERNAL,

@@ -14,9 +14,7 @@ __all__ = ["write"]
 
 
 def write(provider: LoggerProvider, told: Told) -> None:
-    """Write the record of a decision; of what is a span already, none."""
-    if not conventions.logged(told.event):
-        return
+    """Write the record of a decision."""
     shown = conventions.of_run(told) | conventions.identity(told.record) | conventions.decision(told.record)
     if told.content is not None:
         shown |= conventions.texts_of(told.record)

@@ -16,7 +16,9 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
-from mainspring.telemetry import logs, spans
+from opentelemetry.trace import Tracer
+
+from mainspring.telemetry import conventions, logs, spans
 from mainspring.telemetry.meters import Meters
 from mainspring.telemetry.providers import Providers
 from mainspring.telemetry.told import Told
@@ -30,6 +32,8 @@ SETTLE_SECONDS = 1.0
 """An ending is made this much later: a message that comes just then has the server refuse the run's last
 task, and the run goes on."""
 LOOK_SECONDS = 0.2
+GATHER_SECONDS = 0.05
+"""Between two looks: many events at once disturb the workflows' threads less than each by itself."""
 
 _log = logging.getLogger("mainspring.telemetry")
 
@@ -87,6 +91,7 @@ class Pipeline:
         self._seen: OrderedDict[str, Seen] = OrderedDict()
         self._held: dict[str, tuple[float, Told]] = {}
         self._meters: tuple[object, Meters] | None = None
+        self._tracer: tuple[object, Tracer, bool] | None = None
         self._complained: set[str] = set()
 
     @property
@@ -128,16 +133,25 @@ class Pipeline:
 
     def _drain(self) -> None:
         while True:
-            try:
-                taken = self._queue.get(timeout=LOOK_SECONDS)
-            except Empty:
-                taken = None
-            if isinstance(taken, Told):
-                self._take(taken)
-            self._settle(whatever=taken is not None and not isinstance(taken, Told))
+            flushed = self._take_all()
+            self._settle(whatever=bool(flushed))
             self._report()
-            if isinstance(taken, threading.Event):
-                taken.set()
+            for done in flushed:
+                done.set()
+            time.sleep(GATHER_SECONDS)
+
+    def _take_all(self) -> list[threading.Event]:
+        """Take what is there, after waiting for it; who waits for a flush."""
+        flushed: list[threading.Event] = []
+        try:
+            taken = self._queue.get(timeout=LOOK_SECONDS)
+            while not isinstance(taken, threading.Event):
+                self._take(taken)
+                taken = self._queue.get_nowait()
+            flushed.append(taken)
+        except Empty:
+            pass
+        return flushed
 
     def _take(self, told: Told) -> None:
         if not self._is_new(told):
@@ -176,13 +190,19 @@ class Pipeline:
         self._instruments().record(told)
 
     def _trace(self, told: Told) -> None:
-        tracer = spans.tracer_of(self._providers)
-        made = spans.of_event(told, exact=self._providers.exact()) if tracer else None
-        if tracer and made:
+        provider = self._providers.tracing()
+        if provider is None or not spans.makes_one(told):
+            return
+        if self._tracer is None or self._tracer[0] is not provider:
+            self._tracer = (provider, spans.tracer_of(provider), self._providers.exact())
+        _, tracer, exact = self._tracer
+        made = spans.of_event(told, exact=exact)
+        if made is not None:
             spans.make(tracer, made)
 
     def _write(self, told: Told) -> None:
-        logs.write(self._providers.logging(), told)
+        if conventions.logged(told.event):
+            logs.write(self._providers.logging(), told)
 
     def _instruments(self) -> Meters:
         provider = self._providers.metering()

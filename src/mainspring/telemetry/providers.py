@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -30,6 +31,7 @@ RANDOM_TRACE_ID = 2
 _EMPTY = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 
 
+@cache
 def scope_version() -> str | None:
     """The version of this package; None where it is not installed."""
     try:

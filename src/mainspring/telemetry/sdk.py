@@ -23,6 +23,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
+from uuid import uuid4
 
 from opentelemetry import _logs, metrics, trace
 
@@ -141,11 +142,14 @@ def _exporter(signal: str, name: str) -> Any:
 
 
 def _resource() -> Any:
-    """What the telemetry is about: the environment's resource; a service name of ours where it has none."""
-    attributes = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    named = os.environ.get("OTEL_SERVICE_NAME") or "service.name=" in attributes
+    """What the telemetry is about: the environment's resource; what it does not say of the service, we do.
+
+    Two workers without an instance id would be one series to whoever stores their metrics.
+    """
     resources = import_module("opentelemetry.sdk.resources")
-    return resources.Resource.create({} if named else {"service.name": SERVICE})
+    told = resources.OTELResourceDetector().detect().attributes
+    ours = {"service.name": SERVICE, "service.instance.id": str(uuid4())}
+    return resources.Resource.create({name: value for name, value in ours.items() if name not in told})
 
 
 def _shut_down(closers: list[Callable[[], Any]]) -> None:

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer, TracerProvider
 
 from mainspring.schemas.run import ANSWERED
 from mainspring.telemetry import conventions, messages
 from mainspring.telemetry.ids import asking_for
-from mainspring.telemetry.providers import SCHEMA_URL, SCOPE, Providers, context_of, scope_version
+from mainspring.telemetry.providers import SCHEMA_URL, SCOPE, context_of, scope_version
 from mainspring.telemetry.told import Record, Told, nanoseconds
 from mainspring.workflows import trace
 from mainspring.workflows.trace import SpanRef
 
-__all__ = ["EVENTS_MAX", "Made", "agent_attributes", "make", "of_event", "tracer_of"]
+__all__ = ["EVENTS_MAX", "Made", "agent_attributes", "make", "makes_one", "of_event", "tracer_of"]
 
 EVENTS_MAX = 1_000
 """Decisions that a run's span shows, the newest; the SDK keeps 128 unless it is told otherwise."""
@@ -47,10 +47,9 @@ class Made:
     events: Sequence[tuple[str, int, dict[str, Any]]] = ()
 
 
-def tracer_of(providers: Providers) -> Tracer | None:
-    """Our tracer; None where nothing is traced."""
-    provider = providers.tracing()
-    return None if provider is None else provider.get_tracer(SCOPE, scope_version(), SCHEMA_URL)
+def tracer_of(provider: TracerProvider) -> Tracer:
+    """Our tracer."""
+    return provider.get_tracer(SCOPE, scope_version(), SCHEMA_URL)
 
 
 def make(tracer: Tracer, made: Made) -> None:
@@ -65,6 +64,11 @@ def make(tracer: Tracer, made: Made) -> None:
     if made.error:
         span.set_status(Status(StatusCode.ERROR, made.error))
     span.end(max(made.start, made.end))
+
+
+def makes_one(told: Told) -> bool:
+    """Whether events of that name make spans at all."""
+    return told.event in ("BudgetCheckpoint", "ToolCompleted", "Finished")
 
 
 def of_event(told: Told, *, exact: bool) -> Made | None:
