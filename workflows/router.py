@@ -103,13 +103,10 @@ def query(directive: str, last_text: str, observations: Sequence[str]) -> str:
     for observation in observations:
         if len(seen) >= OBSERVATIONS_CHARACTERS:
             break
-        seen = f"{seen} {observation[:OBSERVATION_CHARACTERS]}".strip(" ")
-    said = (
-        directive[:DIRECTIVE_CHARACTERS],
-        last_text[:LAST_TEXT_CHARACTERS],
-        seen[:OBSERVATIONS_CHARACTERS],
-    )
-    return " ".join(part for part in said if part)
+        clipped = observation[:OBSERVATION_CHARACTERS]
+        seen = f"{seen} {clipped}" if seen else clipped
+    asked, answered = directive[:DIRECTIVE_CHARACTERS], last_text[:LAST_TEXT_CHARACTERS]
+    return " ".join(part for part in (asked, answered, seen[:OBSERVATIONS_CHARACTERS]) if part)
 
 
 def route(

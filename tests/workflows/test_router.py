@@ -393,6 +393,7 @@ def three_hundred() -> Universe:
     [
         "run shell command python",
         "send gmail email",
+        "create python script numpy pandas",
         "send an email to somebody with gmail",
         "please find a tool to run python code",
         "kubernetes",
