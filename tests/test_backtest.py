@@ -332,7 +332,11 @@ def test_settings_are_read_as_in_a_configuration(kind: Any, given: list[str], re
 @pytest.mark.parametrize(
     ("kind", "given", "told"),
     [
-        (GuardSpec, "nudge_afte=2", "no setting 'nudge_afte'; did you mean 'nudge_after'?"),
+        (
+            GuardSpec,
+            "nudge_afte=2",
+            "no setting 'nudge_afte'; did you mean 'nudge_after'? (nudge_after takes a whole",
+        ),
         (GuardSpec, "zzz=2", "known: max_reflections, nudge_after, stall_after, window"),
         (GuardSpec, "nudge_after=1", "a whole number, 2 to 100, as in nudge_after=3"),
         (GuardSpec, "window=1001", "a whole number, 8 to 1,000, as in window=40"),

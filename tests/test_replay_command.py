@@ -17,7 +17,7 @@ from mainspring.cli import backtest as replay_command
 from mainspring.cli.app import app
 from mainspring.embedded import Server
 from support.invariants import serving
-from support.tools import observe
+from support.tools import nap, observe
 
 assert replay_command.__all__ == []  # importing it registers the command
 
@@ -28,7 +28,7 @@ LOOSE = {"guard": {"nudge_after": 50, "stall_after": 50}}
 
 @dataclass(frozen=True)
 class Runs:
-    """Two recorded runs on a server: one went round in circles, the other answered at once."""
+    """Recorded runs on a server: one went round in circles, one answered at once, one had two tools."""
 
     address: str
     folder: Path
@@ -39,6 +39,11 @@ class Runs:
     def files(self) -> tuple[str, str]:
         """Their histories as files."""
         return str(self.folder / "looping.json"), str(self.folder / "quick.json")
+
+    @property
+    def routed(self) -> str:
+        """A history with two tools, as a file."""
+        return str(self.folder / "routed.json")
 
     def call(self, *args: str, status: int = 0) -> Result:
         """Run `mainspring replay` with this server; its exit status must be `status`."""
@@ -56,11 +61,17 @@ class Runs:
 async def runs(server: Server, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runs]:
     """The two runs, and their histories in a folder."""
     folder = tmp_path_factory.mktemp("histories")
-    replies = {"looping": [{**LOOKS, "repeat": 7}, {"text": "ok"}], "quick": [{"text": "ok"}]}
+    naps = {"calls": [{"tool": "nap", "arguments": {"seconds": 0}}]}
+    replies = {
+        "looping": [{**LOOKS, "repeat": 7}, {"text": "ok"}],
+        "quick": [{"text": "ok"}],
+        "routed": [naps, {"text": "ok"}],
+    }
     ids: dict[str, str] = {}
     for name, said in replies.items():
-        async with serving(server.address, replies=said, tools=[observe], agent=LOOSE) as case:
-            run = await case.start()
+        tools = [observe, nap] if name == "routed" else [observe]
+        async with serving(server.address, replies=said, tools=tools, agent=LOOSE) as case:
+            run = await case.start("Observe something.")
             await run.result()
             (folder / f"{name}.json").write_text((await case.history(run)).to_json())
             ids[name] = run.id
@@ -72,7 +83,7 @@ def test_replay_shows_every_turn_of_one_history(runs: Runs) -> None:
     done = runs.call(runs.files[0], "--guard", "nudge_after=2", "--guard", "stall_after=4")
     first, *rows = done.stdout.splitlines()
     assert first.startswith(f"✓ {runs.files[0]} · ")
-    assert first.endswith("would have stalled at turn 4 of 8; nudged at turn 2 (then: none)")
+    assert first.endswith("would have stalled at turn 4 of 8; nudged at turn 2 (then: no nudge)")
     assert [row.split("\t") for row in rows[:5]] == [
         ["1", "1", "observe(i=1)", "go on", "1 of 1"],
         ["2", "1", "observe(i=1)", "go on → nudge, cycle ×2", "1 of 1"],
@@ -82,6 +93,19 @@ def test_replay_shows_every_turn_of_one_history(runs: Runs) -> None:
     ]
     assert len(rows) == 8
     assert "turns after 4: not claimed" in done.stderr
+
+
+def test_replay_shows_offers_and_what_they_lack(runs: Runs) -> None:
+    """How many tools there would have been, and which of those that were called would not have been there."""
+    done = runs.call(runs.routed, "--routing", "threshold=0", "--routing", "top=1")
+    first, *rows = done.stdout.splitlines()
+    assert first.endswith(
+        "other offers on 2 of 2 turns: 2 → 1 tools on average; 1 call outside the offer (then: 0)"
+    )
+    assert [row.split("\t")[-1] for row in rows] == ["2 → 1 of 2, without nap", "2 of 2"]
+    (told,) = runs.json(runs.routed, "--routing", "threshold=0", "--routing", "top=1")
+    assert [turn["missed"] for turn in told["turns"]] == [["nap"], []]
+    assert [turn["now"]["names"] for turn in told["turns"]] == [["observe"], "all"]
 
 
 def test_replay_shows_many_histories_a_line_each(runs: Runs) -> None:
@@ -152,7 +176,10 @@ def test_replay_reads_runs_of_the_server(runs: Runs) -> None:
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (["--guard", "nudge_afte=2"], "did you mean 'nudge_after'?"),
+        (
+            ["--guard", "nudge_afte=2"],
+            "did you mean 'nudge_after'? (nudge_after takes a whole number, 2 to 100;",
+        ),
         (["--guard", "nudge_after=1"], "2 to 100"),
         (["--routing", "top=none"], "1 or more"),
     ],

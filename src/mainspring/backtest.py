@@ -324,9 +324,11 @@ def read_settings(option: str, given: Sequence[str], kind: type[Closed]) -> dict
     settings: dict[str, JsonValue] = {}
     for text in given:
         name, equals, value = (part.strip() for part in text.partition("="))
-        if name not in kind.model_fields:
-            raise Refused(f"{option} {text}: no setting {name!r}{did_you_mean(name, kind.model_fields)}")
-        rule = kind.model_json_schema()["properties"][name]
+        rules = kind.model_json_schema()["properties"]
+        if name not in rules:
+            known = "; ".join(f"{known} takes {_allowed(rule)}" for known, rule in rules.items())
+            raise Refused(f"{option} {text}: no setting {name!r}{did_you_mean(name, rules)} ({known})")
+        rule = rules[name]
         items: JsonValue = value
         if rule["type"] == "array":
             items = [item.strip() for item in value.split(",") if item.strip()]

@@ -110,7 +110,7 @@ def _told(turns: Sequence[Compared], change: Change) -> str:
     told: list[str] = []
     if not (change.guard or change.routing):
         told = [count(len(turns), "turn")]
-        told += [f"nudged at {_numbers(nudged['then'])}"] * bool(nudged["then"])
+        told += [_nudges(nudged["then"])] * bool(nudged["then"])
         told += [f"stalled at turn {stalled['then']}"] * bool(stalled["then"])
         return ", ".join(told)
     if stalled["now"] != stalled["then"]:
@@ -120,23 +120,24 @@ def _told(turns: Sequence[Compared], change: Change) -> str:
             before = f" (then: turn {stalled['then']})" if stalled["then"] else ""
             told.append(f"would have stalled at turn {stalled['now']} of {len(turns)}{before}")
     if nudged["now"] != nudged["then"]:
-        told.append(f"nudged at {_numbers(nudged['now'])} (then: {_numbers(nudged['then'])})")
+        told.append(f"{_nudges(nudged['now'])} (then: {_nudges(nudged['then'])})")
     offers = summary["offers"]
     if offers["differ"]:
         told.append(
             f"other offers on {offers['differ']} of {count(len(turns), 'turn')}: "
             f"{offers['then']:g} → {offers['now']:g} tools on average"
         )
-    if change.routing and offers["missed"]:
-        told.append(f"{count(offers['missed'], 'call')} of tools that would not have been offered")
+    missed = offers["missed"]
+    if missed["now"] != missed["then"]:
+        told.append(f"{count(missed['now'], 'call')} outside the offer (then: {missed['then']})")
     return "; ".join(told) or f"{count(len(turns), 'turn')}, the same decisions"
 
 
-def _numbers(numbers: Sequence[int]) -> str:
+def _nudges(numbers: Sequence[int]) -> str:
     if not numbers:
-        return "none"
+        return "no nudge"
     named = ", ".join(map(str, numbers[:TURNS_NAMED])) + ", …" * (len(numbers) > TURNS_NAMED)
-    return f"turn{'s' * (len(numbers) > 1)} {named}"
+    return f"nudged at turn{'s' * (len(numbers) > 1)} {named}"
 
 
 def _print_turns(tested: Backtested) -> None:
@@ -253,7 +254,10 @@ def _summary(turns: Sequence[Compared]) -> dict[str, Any]:
             "differ": differ,
             "then": _mean(then),
             "now": _mean(now),
-            "missed": sum(len(item.missed) for item, _ in claimed),
+            "missed": {
+                "then": sum(len(item.then.offer.lacks(item.called)) for item, _ in claimed),
+                "now": sum(len(item.missed) for item, _ in claimed),
+            },
         },
     }
 
