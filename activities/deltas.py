@@ -156,7 +156,7 @@ class LiveText:
         """Take the next delta; False for one that is out of date and changes nothing."""
         if self.stamp is None or delta.stamp.order > self.stamp.order:
             self._begin(delta.stamp)
-        elif delta.stamp != self.stamp or delta.seq <= self.seq or self.state == "ended":
+        elif delta.stamp != self.stamp or delta.seq <= self.seq:
             return False
         if delta.seq != self.seq + 1:
             self.whole = False
