@@ -135,6 +135,7 @@ def _letters(text: str) -> list[Turn]:
         # Polls push nothing and judge no cycle; what stands in the window is judged no second time.
         ("????????", "........", {}),
         ("aa?a", "...R", {}),
+        ("aaa?a", "..R.R", {"max_reflections": 2}),
         ("aaaa????a", "..R.....S", {}),
         # A directive takes the nudge's place, spends nothing and is no reason to go on for ever.
         ("aa^aaa", "...RS", {}),
@@ -401,6 +402,7 @@ def test_signature_is_the_same_in_every_process(printed_by_seed: Callable[[str],
         ("aabaab", Cycle(3, 2)),
         ("abbabb", Cycle(1, 2)),
         ("ababb", Cycle(1, 2)),
+        ("xyzabbabb", Cycle(1, 2)),
         ("aabbaabbaabb", Cycle(4, 3)),
     ],
 )
@@ -604,6 +606,13 @@ def test_unknown_tools_are_errors_and_not_one_call() -> None:
     """Six calls of six tools that do not exist: told as errors, never taken for the same call."""
     unknown = [_turn(f"no_such_{n}", "no such tool", error=True) for n in range(6)]
     assert _marks(unknown) == ".E...."
+
+
+def test_batch_with_one_success_is_no_failure() -> None:
+    """Only a turn in which every call failed counts, however many others did."""
+    mixed = [Acted((_call("a", n), _call("b", n, error=True))) for n in range(4)]
+    assert _marks(mixed) == "...."
+    assert _marks([Acted((_call("a", n, error=True), _call("b", n, error=True))) for n in range(2)]) == ".E"
 
 
 def test_what_never_ran_is_no_failure() -> None:
