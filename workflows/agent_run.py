@@ -32,15 +32,13 @@ with workflow.unsafe.imports_passed_through():
     from mainspring.workflows.messages import FollowUp, Rejected, Said
     from mainspring.workflows.outcomes import Ending, result_of, sentence
     from mainspring.workflows.plan import plan
-    from mainspring.workflows.router import Offer, everything, query, route, universe
+    from mainspring.workflows.router import Offer, everything, query, recent, route, universe
     from mainspring.workflows.run_input import read_input
     from mainspring.workflows.values import clip, render, safe_text
     from mainspring.workflows.views import agent_name, differences
 
 __all__ = ["AgentRun"]
 
-RECENT_TURNS = 2
-"""A tool that was used stays offered for so many turns."""
 HISTORY_EVENTS_MAX = 45_000
 HISTORY_BYTES_MAX = 45_000_000
 """Short of the server's own limits (51,200 and 50 MB), at which it ends a run for good."""
@@ -209,11 +207,10 @@ class AgentRun(ServedCalls):
         turn, spec = self.meter.turns, self.spec.routing
         if not self.decides(2) or len(self.universe) < spec.threshold:
             return everything(self.universe)
-        recent = [name for name, used in self.used.items() if used >= turn - RECENT_TURNS]
         kept = self.offer.names if spec.sticky and self.offer is not None else None
         words = query(self.directive, self.last_text, self.ledger.newest_observations())
         widen, self.widen = self.widen, False
-        return route(self.universe, spec, words, recent, kept=kept, widen=widen)
+        return route(self.universe, spec, words, recent(self.used, turn), kept=kept, widen=widen)
 
     def _drain_steering(self) -> None:
         """Steering enters the ledger after the observations, before the next model call; redos start anew."""

@@ -32,7 +32,6 @@ from mainspring.workflows.values import render
 
 __all__ = [
     "NOTHING",
-    "RECENT_TURNS",
     "Change",
     "Compared",
     "Decisions",
@@ -42,9 +41,6 @@ __all__ = [
     "recomputed",
     "told",
 ]
-
-RECENT_TURNS = 2
-"""As in the loop: a tool that was used stays offered for so many turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +242,7 @@ class _Routing:
                 pass
 
     def _route(self, turn: RecordedTurn, spec: RoutingSpec) -> router.Offer:
-        recent = [name for name, used in self.used.items() if used >= turn.number - RECENT_TURNS]
+        recent = router.recent(self.used, turn.number)
         kept = self.kept[1].names if spec.sticky and self.kept and self.kept[0] == turn.exchange else None
         words = router.query(self.directive, self.last_text, self.observations)
         widen, self.widen = self.widen, False

@@ -13,7 +13,7 @@ Source: shared design, loop.md "Router"; field-faults.md I.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,7 +24,21 @@ from mainspring.workflows import bm25
 from mainspring.workflows.universe import Universe, counted, universe
 from mainspring.workflows.words import parts
 
-__all__ = ["Found", "Offer", "Ranked", "Universe", "everything", "query", "route", "search", "universe"]
+__all__ = [
+    "Found",
+    "Offer",
+    "Ranked",
+    "Universe",
+    "everything",
+    "query",
+    "recent",
+    "route",
+    "search",
+    "universe",
+]
+
+RECENT_TURNS = 2
+"""A tool that was used stays offered for so many turns."""
 
 DIRECTIVE_CHARACTERS = 2_048
 LAST_TEXT_CHARACTERS = 1_024
@@ -107,6 +121,15 @@ def query(directive: str, last_text: str, observations: Sequence[str]) -> str:
         seen = f"{seen} {clipped}" if seen else clipped
     asked, answered = directive[:DIRECTIVE_CHARACTERS], last_text[:LAST_TEXT_CHARACTERS]
     return " ".join(part for part in (asked, answered, seen[:OBSERVATIONS_CHARACTERS]) if part)
+
+
+def recent(used: Mapping[str, int], turn: int) -> tuple[str, ...]:
+    """The tools that were used within the last turns before `turn`.
+
+    Args:
+        used: Each tool with the turn that it was last called in, or found.
+    """
+    return tuple(name for name, last in used.items() if last >= turn - RECENT_TURNS)
 
 
 def route(

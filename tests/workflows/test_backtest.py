@@ -12,9 +12,8 @@ from mainspring.schemas.activities import ModelReply
 from mainspring.schemas.agent import GuardSpec, RoutingSpec
 from mainspring.schemas.ledger import Entry
 from mainspring.schemas.tools import BlobRef, ParsedCall, ToolDeclaration, ToolOutcome
-from mainspring.workflows import agent_run, router
+from mainspring.workflows import router
 from mainspring.workflows.backtest import (
-    RECENT_TURNS,
     Change,
     Compared,
     Verdict,
@@ -310,7 +309,6 @@ def test_offer_goes_by_directive_last_text_and_newest_observations() -> None:
 
 def test_tool_that_was_used_stays_offered_for_two_turns() -> None:
     """As long as in the loop; one that was refused was not used."""
-    assert RECENT_TURNS == agent_run.RECENT_TURNS
     record = Record(ROUTED).say("the weather").act("mail").reply("", ("music", "refused", "no", True))
     record.act("weather").act("weather")
     mails = ["mail" in names for names in _offered(record)]
