@@ -124,11 +124,7 @@ def query(directive: str, last_text: str, observations: Sequence[str]) -> str:
 
 
 def recent(used: Mapping[str, int], turn: int) -> tuple[str, ...]:
-    """The tools that were used within the last turns before `turn`.
-
-    Args:
-        used: Each tool with the turn that it was last called in, or found.
-    """
+    """The tools that were used lately, as seen from `turn`; `used` has each with the turn of its last use."""
     return tuple(name for name, last in used.items() if last >= turn - RECENT_TURNS)
 
 
