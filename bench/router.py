@@ -8,8 +8,8 @@ function, name and description; a question's gold functions are those of its pos
 counts the share of them that is among the first twelve. Against plain `rank_bm25` (lower case, split at
 spaces) and `bm25s` (its own tokens and stop words) on the same text, the name once.
 
-Half of the questions, every second one, were looked at while words and stems were made; the other half,
-reported apart as "unseen", were not.
+What counts as a word was chosen on half of the questions, every second one; the other half is reported
+apart, as "held out".
 
 **Time** (CPU): one `route` of a query of 400 tokens, against one query of `rank_bm25` for the same words, on
 universes made of invented words with the frequencies of language. `first use` is the making of the index,
@@ -95,8 +95,8 @@ def _quality(note: Callable[[str], None]) -> Iterator[Row]:
         rankers[OTHER] = _bm25s(tools)
     except CannotDownload as failure:
         note(f"router: no bm25s: {failure}")
-    unseen = questions[1::2]
-    yield _recall("recall@12, unseen half", unseen, rankers, judged=True)
+    held_out = questions[1::2]
+    yield _recall("recall@12, held out", held_out, rankers, judged=True)
     yield _recall("recall@12, all", questions, rankers, judged=True)
     for group in sorted({question.group for question in questions}):
         yield _recall(f"  {group}", [q for q in questions if q.group == group], rankers)
