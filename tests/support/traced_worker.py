@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -68,4 +69,6 @@ async def _serve(config: str, address: str, task_queue: str, spans: str) -> None
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(*sys.argv[1:]))
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_serve(*sys.argv[1:]))
+    os._exit(0)

@@ -100,6 +100,23 @@ def test_ending_that_the_server_refused_is_not_told() -> None:
     assert made.total("mainspring.runs", mainspring__outcome="done") == 1
 
 
+def test_event_that_is_told_again_makes_nothing_again() -> None:
+    """What a task that is done again tells once more makes no second span, figure or record."""
+    events = [told("RunStarted", 0), called(1, "a"), told("Steered", 2), ended(3)]
+    made = drained(*events, *events)
+    assert [span.name for span in made.spans()] == ["invoke_agent tested", "execute_tool look"]
+    assert made.total("mainspring.tool.calls") == 1
+    assert made.total("mainspring.runs") == 1
+    assert len(made.logs()) == 3
+
+
+def test_run_that_goes_on_has_not_ended() -> None:
+    """An ending that another event of the run follows is taken back, whether or not another ending came."""
+    made = drained(ended(2), told("Steered", 2))
+    assert made.spans() == []
+    assert made.points("mainspring.runs") == []
+
+
 def test_ending_is_told_when_it_has_settled() -> None:
     """An ending that nothing follows is made after its time, without anybody asking."""
     recorded = Recorded()

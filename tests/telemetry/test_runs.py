@@ -10,10 +10,13 @@ import pytest
 from opentelemetry import trace as otel
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
+from temporalio.service import RPCError
 from temporalio.worker import Replayer
 
 from mainspring.client import RunFailed
 from mainspring.embedded import Server
+from mainspring.schemas.run import Spend
+from mainspring.testing import Case
 from mainspring.tools import tool
 from support.invariants import serving
 from support.telemetry import Recorded, nested, tree_of
@@ -180,6 +183,39 @@ async def test_figures_equal_the_spend_of_the_run(server: Server) -> None:
     assert [span.name for span in told.spans("chat")] == ["chat default", "chat second"]
     assert told.spans("chat second")[0].status.status_code is StatusCode.UNSET
     assert told.total("mainspring.model.failures") == 1
+
+
+async def test_runs_that_are_talked_to_to_the_last_are_told_once(server: Server) -> None:
+    """Words that come while a run ends have the server refuse its last task: it is told once all the same."""
+    told = Recorded()
+    script = {"replies": [{"text": "Done.", "usage": {"input_tokens": 3}}], "then": "repeat_last"}
+    async with serving(server.address, replies=script, telemetry=told.providers) as case:
+        spends = await asyncio.gather(*(talked_to(case) for _ in range(12)))
+    roots = told.spans("invoke_agent")
+    assert len(roots) == len({root.context.span_id for root in roots}) == len(spends) == 12
+    chats = told.spans("chat")
+    assert len(chats) == len({chat.context.span_id for chat in chats}) == sum(spend.turns for spend in spends)
+    assert told.total("mainspring.runs") == 12
+    assert told.total("mainspring.turns") == sum(spend.turns for spend in spends)
+    assert told.total("gen_ai.client.token.usage") == 3 * sum(spend.turns for spend in spends)
+    turns = [(root.attributes or {})["mainspring.turns"] for root in roots]
+    assert sorted(turns) == sorted(spend.turns for spend in spends)  # of the last ending, not an earlier one
+
+
+async def talked_to(case: Case) -> Spend:
+    """The spend of a run that is sent words every few milliseconds until it takes no more."""
+    run = await case.start()
+
+    async def talk() -> None:
+        for _ in range(15):
+            try:
+                await case.handle(run).signal("follow_up", {"message": "and?"})
+            except RPCError:
+                return
+            await run.state()
+
+    await asyncio.gather(*(talk() for _ in range(3)))
+    return (await run.result()).spend
 
 
 async def test_query_and_replay_tell_nothing(server: Server) -> None:

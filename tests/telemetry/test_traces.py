@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, cast
 
 import pytest
 from opentelemetry import trace as otel
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, TraceIdRatioBased
+from temporalio import workflow
 from temporalio.client import Client
 from temporalio.contrib.opentelemetry import (
     OpenTelemetryInterceptor,
@@ -16,10 +18,14 @@ from temporalio.contrib.opentelemetry import (
 )
 from temporalio.worker import Worker
 
+from mainspring.activities.transcript import ProcessCache
 from mainspring.client import start_run
 from mainspring.embedded import Server
+from mainspring.schemas.activities import Armed, Trace
+from mainspring.schemas.agent import AgentSpec, ModelSpec
 from mainspring.telemetry import Providers, RunIds
 from mainspring.telemetry.ids import honours
+from mainspring.telemetry.interceptor import HEADER
 from mainspring.testing import Case
 from mainspring.tools import tool
 from support.invariants import serving
@@ -98,6 +104,42 @@ async def test_span_around_a_worker_is_no_run_s(server: Server) -> None:
     assert root.parent is None
 
 
+@pytest.mark.parametrize("generator", [RunIds(), None], ids=["ids asked for", "ids of its own"])
+async def test_every_activity_is_told_the_span_that_it_works_for(server: Server, generator: Any) -> None:
+    """The header of each activity after arming names the very span that is made of it, or the run's."""
+    told = Recorded(id_generator=generator)
+    async with serving(server.address, replies=REPLIES, tools=[observe], telemetry=told.providers) as case:
+        run = await case.start()
+        await run.result()
+        history = await case.history(run)
+    ids = {format(span.context.span_id, "016x"): span.name for span in told.spans()}
+    headers = [
+        (item.activity_type.name, json.loads(item.header.fields[HEADER].data)["traceparent"].split("-"))
+        for event in history.events
+        if (item := event.activity_task_scheduled_event_attributes).header.fields
+    ]
+    named = [(activity, ids[parts[2]]) for activity, parts in headers]
+    spans = [("mainspring.call_model", CHAT), ("observe", TOOL), ("mainspring.call_model", CHAT)]
+    assert named == (spans if generator else [(activity, ROOT) for activity, _ in spans])
+    assert len({parts[2] for _, parts in headers}) == (3 if generator else 1)
+    assert {parts[1] for _, parts in headers} == {format(told.spans()[0].context.trace_id, "032x")}
+
+
+async def test_cached_arming_record_is_of_no_run() -> None:
+    """What a process keeps of an arming record, for all runs that share it, holds no run's trace."""
+    record = Armed(
+        agent="tested",
+        spec=AgentSpec(),
+        models=(ModelSpec(name="default"),),
+        digest="0" * 16,
+        trace=Trace(traceparent=f"00-{1:032x}-{2:016x}-01"),
+    )
+    cache = ProcessCache()
+    cache.put_armed(record)
+    kept = await cache.armed(record.digest, cast(Any, None))
+    assert kept == record.model_copy(update={"trace": None})
+
+
 @tool(effects="read")
 async def spanning() -> str:
     """Make a span of one's own."""
@@ -164,6 +206,29 @@ async def test_temporal_s_replay_safe_provider_is_used(
     ) as case:
         await case.run()
     assert tree_of(told.spans()) == [(ROOT, None), (CHAT, ROOT), (TOOL, ROOT), (CHAT, ROOT)]
+
+
+@workflow.defn(name="Observed", sandboxed=False)
+class Observed:
+    """A workflow of a user's that happens to have an attribute of that name."""
+
+    def __init__(self) -> None:
+        self.observer: Any = None
+
+    @workflow.run
+    async def run(self) -> bool:
+        """Whether it is left alone."""
+        return self.observer is None
+
+
+async def test_user_s_workflow_keeps_its_attributes(server: Server) -> None:
+    """Nothing is put into a workflow that is not ours, whatever its attributes are called."""
+    told = Recorded()
+    async with serving(
+        server.address, replies=REPLIES, telemetry=told.providers, workflows=[Observed], sandbox=False
+    ) as case:
+        left_alone = await case.client.execute_workflow("Observed", id="observed", task_queue=case.task_queue)
+    assert left_alone
 
 
 async def test_user_s_workflows_and_activities_are_untouched(server: Server) -> None:

@@ -28,9 +28,10 @@ __all__ = ["Pipeline", "Seen"]
 QUEUED_MAX = 20_000
 RUNS_MAX = 10_000
 MARKS_MAX = 256
-SETTLE_SECONDS = 1.0
-"""An ending is made this much later: a message that comes just then has the server refuse the run's last
-task, and the run goes on."""
+SETTLE_SECONDS = 10.0
+"""An ending is made this much later, or when the worker stops: a message that comes just then has the server
+refuse the run's last task, and the run goes on. To do the task again takes as long as it takes to replay the
+run, half a second and more on a busy machine; after 10 s, a task's usual time, another worker has it."""
 LOOK_SECONDS = 0.2
 GATHER_SECONDS = 0.05
 """Between two looks: many events at once disturb the workflows' threads less than each by itself."""
