@@ -25,6 +25,7 @@ __all__ = [
     "definitions",
     "draft",
     "found",
+    "without_hints",
 ]
 
 DONE = "nika:done"
@@ -161,6 +162,16 @@ def found(tools: Iterable[ToolDeclaration], *, weak: bool, left: int) -> ToolOut
     else:
         note = "They are offered from your next turn on."
     return ToolOutcome(content={"tools": shown, "note": note, "searches_left": left})
+
+
+def without_hints(tool: str, content: JsonValue) -> JsonValue:
+    """An observation as its call brought it, without what the loop has added to it.
+
+    How many searches are left changes with each one: the guard would never see that they repeat.
+    """
+    if tool == FIND_TOOLS and isinstance(content, dict):
+        return {key: value for key, value in content.items() if key != "searches_left"}
+    return content
 
 
 # --- nika:compose ---

@@ -17,8 +17,8 @@ from mainspring.schemas.agent import GuardSpec, RoutingSpec
 from mainspring.schemas.ledger import Entry, EntryCall
 from mainspring.schemas.tools import ToolDeclaration
 from mainspring.workflows import router
+from mainspring.workflows.acts import act_of
 from mainspring.workflows.catalog import wire_name
-from mainspring.workflows.dispatch import label
 from mainspring.workflows.guard import Act, Acted, Held
 from mainspring.workflows.intrinsics import DONE
 
@@ -129,21 +129,9 @@ class RecordedTurn:
         return Held(str(self.reply.content), held[-1]["gate"]) if held and sent_back else None
 
     def _act(self, call: EntryCall) -> Act:
-        observed = self.observation(call)
         completed = next(item for item in self.named("ToolCompleted") if item["call_id"] == call.id)
-        digests = [blob.digest for blob in (observed.spilled, *observed.files) if blob is not None]
-        digests += [completed["digest"]] if "digest" in completed else []
         tool = self.setup.tools.get(call.tool)
-        return Act(
-            tool=call.tool,
-            arguments=call.arguments,
-            content=observed.content,
-            is_error=observed.is_error,
-            tried=completed["status"] not in ("not_run", "interrupted"),
-            polls=tool is not None and tool.polls,
-            digest=" ".join(digests) or None,
-            label=label(call),
-        )
+        return act_of(call, self.observation(call), tool, completed["status"], completed.get("digest"))
 
     def observation(self, call: EntryCall) -> Entry:
         """What was observed of a call; each has exactly one."""

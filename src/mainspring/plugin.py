@@ -44,6 +44,7 @@ PASSED_THROUGH: tuple[str, ...] = (
     *(
         f"mainspring.workflows.{name}"
         for name in (
+            "acts",
             "arming",
             "backtest",
             "bm25",

@@ -22,11 +22,12 @@ STEPS: Counter[str] = Counter()
 
 
 @tool(effects="read")
-async def look(at: str = "") -> str:
+async def look(at: str = "", near: str = "") -> str:
     """Look at something that never changes.
 
     Args:
         at: What.
+        near: What is beside it.
     """
     return f"the same {at}"
 
@@ -52,6 +53,17 @@ async def status(job: str = "") -> str:
     return "running"
 
 
+@tool(effects="read", polls=True)
+async def job(key: str) -> str:
+    """Say how a job stands: done, when it is asked for the fifth time.
+
+    Args:
+        key: Of the job.
+    """
+    STEPS[key] += 1
+    return "running" if STEPS[key] < 5 else "done"
+
+
 @tool(effects="read")
 async def fail(why: str = "") -> str:
     """Fail.
@@ -62,7 +74,7 @@ async def fail(why: str = "") -> str:
     raise ValueError(why)
 
 
-TOOLS = [look, step, status, fail]
+TOOLS = [look, step, status, job, fail]
 
 
 def call(tool: str, **arguments: Any) -> dict[str, Any]:
@@ -97,6 +109,12 @@ async def decisions(case: Case) -> list[tuple[str, Any]]:
     """What the guard decided in the only run of a case: each event with its turn."""
     events = await case.events(case.again(case.started[0]))
     return [(event["event"], event["turn"]) for event in events_named(events, "Nudged", "Stalled")]
+
+
+async def observations(case: Case) -> list[dict[str, Any]]:
+    """The observations in the transcript of the only run."""
+    entries = await transcript_of(case, case.again(case.started[0]))
+    return [entry for entry in entries if entry["kind"] == "observation"]
 
 
 async def nudges(case: Case) -> list[dict[str, Any]]:
@@ -172,6 +190,15 @@ async def test_poll_below_the_stall_is_left_to_end(server: Server) -> None:
         assert await decisions(case) == []
 
 
+async def test_poll_that_reaches_its_end_completes(server: Server) -> None:
+    """A8: `running` four times and then `done`, of a tool that declares `polls`: the run gets there."""
+    async with at_work(server, {"calls": [call("job", key="declared")], "repeat": 5}, OK) as case:
+        assert (await case.run()).answer == "ok"
+        assert await decisions(case) == []
+        seen = [entry["content"] for entry in await observations(case)]
+    assert seen == ["running"] * 4 + ["done"]
+
+
 async def test_honest_repetitive_work_completes(server: Server) -> None:
     """A1: twelve reads of twelve things are no loop."""
     reads = [{"calls": [call("look", at=f"f{i}")]} for i in range(12)]
@@ -181,11 +208,18 @@ async def test_honest_repetitive_work_completes(server: Server) -> None:
 
 
 async def test_alternating_calls_are_flagged_at_the_third_period(server: Server) -> None:
-    """A4: a, b, a, b, a, b is a cycle of two; text between the calls does not hide it (A5)."""
-    pair = [{**looks("a"), "text": "First I look."}, {**looks("b"), "text": "Let me see."}]
-    async with at_work(server, *pair * 3, OK) as case:
+    """A4: a, b, a, b, a, b is a cycle of two, and is told as a, a, a is."""
+    async with at_work(server, *[looks("a"), looks("b")] * 3, OK) as case:
         await case.run()
         assert await decisions(case) == [("Nudged", 6)]
+
+
+async def test_text_between_equal_calls_hides_nothing(server: Server) -> None:
+    """A5: five turns that each say something else and then make the same call."""
+    turns = [{**looks("a"), "text": f"Thought {n}: let me look again."} for n in range(5)]
+    async with at_work(server, *turns, OK) as case:
+        await stalled(case)
+        assert await decisions(case) == [("Nudged", 3), ("Stalled", 5)]
 
 
 async def test_cycle_of_three_is_nudged_then_ended(server: Server) -> None:
@@ -239,7 +273,8 @@ async def test_unknown_tools_are_a_streak_of_errors_and_no_cycle(server: Server)
         (nudge,) = await nudges(case)
         told = await decisions(case)
     assert told == [("Nudged", 2)]
-    assert "no_such_1" in nudge["content"] or "failed" in nudge["content"]
+    assert "Every call of the last 2 turns failed" in nudge["content"]
+    assert "no_such_1" in nudge["content"]
 
 
 async def test_streak_of_errors_nudges_on_its_second_turn(server: Server) -> None:
@@ -277,9 +312,9 @@ async def test_plain_answer_takes_one_model_call(server: Server) -> None:
 
 
 async def test_equal_calls_whose_keys_are_ordered_otherwise_are_equal(server: Server) -> None:
-    """Providers order the keys of arguments as they like."""
-    one = {"calls": [{"tool": "look", "raw_arguments": '{"at": "a"}'}]}
-    two = {"calls": [{"tool": "look", "raw_arguments": ' {"at" : "a"} '}]}
+    """Providers order the keys of arguments, and put spaces between them, as they like."""
+    one = {"calls": [{"tool": "look", "raw_arguments": '{"at": "a", "near": "b"}'}]}
+    two = {"calls": [{"tool": "look", "raw_arguments": ' {"near" : "b","at":"a"} '}]}
     async with at_work(server, one, two, one, OK) as case:
         await case.run()
         assert await decisions(case) == [("Nudged", 3)]

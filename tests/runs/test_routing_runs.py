@@ -12,6 +12,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from mainspring.client import RunFailed
 from mainspring.embedded import Server
 from mainspring.testing import Case, events_named
 from mainspring.tools import tool
@@ -199,6 +202,18 @@ async def test_search_for_what_is_not_there_says_so_and_is_bounded(server: Serve
     assert [entry["content"]["searches_left"] for entry in seen[:3]] == [2, 1, 0]
     assert seen[3]["is_error"]
     assert "No more searches" in seen[3]["content"]
+
+
+async def test_searches_that_repeat_are_a_loop(server: Server) -> None:
+    """I1: the same search again finds the same, however many searches are left: told once, then ended."""
+    hunt = {"calls": [{"tool": "nika:find_tools", "arguments": {"query": "glacier"}}], "repeat": 5}
+    agent = {"tools": ["*", "nika:find_tools"]}
+    async with serving(server.address, replies=[hunt], tools=MANY, agent=agent) as case:
+        run = await case.start()
+        with pytest.raises(RunFailed, match="NIKA-467"):
+            await run.result()
+        told = events_named(await case.events(run), "Nudged", "Stalled")
+    assert [(event["event"], event["turn"]) for event in told] == [("Nudged", 3), ("Stalled", 5)]
 
 
 async def test_same_named_tools_of_two_servers_are_all_reachable(server: Server) -> None:

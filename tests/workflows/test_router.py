@@ -191,7 +191,7 @@ def test_route_scores_names_three_times() -> None:
 
 @pytest.mark.parametrize("words", ["", "zzz qqq", "Привет", "…", "\ud800\x00"])
 def test_route_fails_open(words: str) -> None:
-    """Words that no tool shares offer the whole universe, and rank nothing."""
+    """I3: words that no tool shares offer the whole universe, and rank nothing: its order is no ranking."""
     offer = route(lookups(tool("nika:done", source="intrinsic")), SPEC, words, ["order_lookup"])
     assert (offer.names, offer.offered, offer.why, offer.ranked) == ("all", 31, "no_overlap", ())
     assert (offer.pinned, offer.recent) == (("nika:done",), ("order_lookup",))

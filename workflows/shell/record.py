@@ -18,7 +18,7 @@ with workflow.unsafe.imports_passed_through():
     from mainspring.schemas.run import Stall
     from mainspring.schemas.tools import ToolOutcome
     from mainspring.workflows import events, guard
-    from mainspring.workflows.dispatch import label
+    from mainspring.workflows.acts import act_of
     from mainspring.workflows.gates import Redo
     from mainspring.workflows.ledger import control_entry, observation_entry, reply_entry, user_entry
     from mainspring.workflows.messages import Said
@@ -144,20 +144,8 @@ class RunRecord(RunState):
         return tuple(self._act_of(call, observed[call.id], outcomes.get(call.id)) for call in entry.calls)
 
     def _act_of(self, call: EntryCall, observed: Entry, outcome: CallOutcome | None) -> guard.Act:
-        tool = self.tools.get(call.tool)
-        digests = [blob.digest for blob in (observed.spilled, *observed.files) if blob is not None]
-        if outcome is not None and outcome.digest is not None:
-            digests.append(outcome.digest)
-        return guard.Act(
-            tool=call.tool,
-            arguments=call.arguments,
-            content=observed.content,
-            is_error=observed.is_error,
-            tried=outcome is not None and outcome.status not in ("not_run", "interrupted"),
-            polls=tool is not None and tool.polls,
-            digest=" ".join(digests) or None,
-            label=label(call),
-        )
+        status, cut = (outcome.status, outcome.digest) if outcome is not None else ("not_run", None)
+        return act_of(call, observed, self.tools.get(call.tool), status, cut)
 
     def nudged(self, nudge: guard.Nudge, reflections_left: int) -> None:
         """The guard told the model that it repeats itself."""
