@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from temporalio import activity
@@ -14,7 +15,7 @@ from temporalio.worker import Worker
 
 from mainspring.embedded import Server
 from mainspring.errors import MainspringError
-from mainspring.plugin import MainspringPlugin
+from mainspring.plugin import PASSED_THROUGH, MainspringPlugin
 
 
 async def test_worker_is_refused_whose_client_has_no_plugin(server: Server) -> None:
@@ -58,3 +59,13 @@ async def test_dynamic_activity_of_a_later_plugin_is_refused_when_the_worker_is_
     last = await Client.connect(server.address, plugins=[_Later(), MainspringPlugin()])
     async with Worker(last, task_queue="last"):
         pass
+
+
+def test_sandbox_shares_every_pure_module() -> None:
+    """What a pure module keeps, such as the router's index, is made once a process and not once a run."""
+    folder = Path(__file__).parents[1] / "workflows"
+    modules = {
+        path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    pure = {f"mainspring.workflows.{name}" for name in modules - {"__init__", "agent_run", "shell"}}
+    assert pure == {name for name in PASSED_THROUGH if name.startswith("mainspring.workflows.")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from support.tools import nap, observe
 assert replay_command.__all__ == []  # importing it registers the command
 
 GOLDEN = Path(__file__).parent / "histories"
+README = Path(__file__).parents[1] / "README.md"
 LOOKS = {"calls": [{"tool": "observe", "arguments": {"i": 1}}]}
 LOOSE = {"guard": {"nudge_after": 50, "stall_after": 50}}
 
@@ -170,6 +172,16 @@ def test_replay_reads_runs_of_the_server(runs: Runs) -> None:
         assert time.monotonic() < ends
         time.sleep(0.2)  # visibility comes later
     assert sorted(str(item["summary"]["stalled"]["now"]) for item in found) == ["3", "None"]
+
+
+def test_replay_takes_the_queries_that_are_shown(runs: Runs) -> None:
+    """The examples of its help and of the README are queries that a server understands."""
+    of_help = next(item.epilog for item in app.registered_commands if "mainspring replay" in str(item.epilog))
+    of_readme = next(line for line in README.read_text("utf-8").splitlines() if "replay --query" in line)
+    for example in (of_help, of_readme):
+        _, query = shlex.split(str(example).partition("mainspring replay ")[2])[:2]
+        assert "StartTime" in query
+        runs.call("--query", f"WorkflowId = '{runs.quick}' AND {query}")
 
 
 @pytest.mark.parametrize(

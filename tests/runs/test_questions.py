@@ -7,7 +7,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import WorkflowUpdateFailedError
+from temporalio.common import SearchAttributeKey
 
 from mainspring.client import RunFailed
 from mainspring.embedded import Server
@@ -64,6 +66,24 @@ async def test_question_waits_for_its_answer_and_costs_no_activity(server: Serve
         "ok",
     ]
     assert result.spend.tool_calls == 0
+
+
+async def test_question_is_shown_where_people_look(server: Server) -> None:
+    """In the state, in the details of the run's page, and by the search attribute `MainspringAwaiting`."""
+    async with asking(server, {"calls": [ASK]}, TELL) as case:
+        run = await case.start()
+        (question,) = (await until(run, awaiting="answer"))["questions"]
+        metadata: WorkflowMetadata = await case.handle(run).query(
+            "__temporal_workflow_metadata", result_type=WorkflowMetadata
+        )
+        described = await case.handle(run).describe()
+        await run.answer("Oslo", question["question_id"])
+        await run.result()
+        after = await case.handle(run).describe()
+    assert "**asks:** Which city?" in metadata.current_details
+    awaiting = SearchAttributeKey.for_keyword("MainspringAwaiting")
+    assert described.typed_search_attributes[awaiting] == "answer"
+    assert after.typed_search_attributes[awaiting] == "none"
 
 
 async def test_waiting_for_a_person_is_no_wall_time(server: Server) -> None:
