@@ -151,7 +151,9 @@ def test_answer_of_several_must_name_its_question(site: Site) -> None:
 def test_answer_that_cannot_be_given_is_refused(site: Site, args: tuple[str, ...], told: str) -> None:
     """Without a terminal there is nobody to ask; the question goes on waiting, and the exit status is 2."""
     run = site.asking()
-    assert told in site.call("answer", run, *args, status=2).stderr
+    refused = site.call("answer", run, *args, status=2).stderr
+    assert told in refused
+    assert "answer: answer:" not in refused
     assert len(site.ids(run)) == 1
     site.call("cancel", run)
 

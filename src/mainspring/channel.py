@@ -180,7 +180,8 @@ class Channel:
                 if getattr(error.cause, "type", None) == _CHANGED_OVER:
                     await self._if_closed()
                 else:
-                    refusal = Refused(f"{name}: {_reason(error.cause)}")
+                    told = _reason(error.cause).removeprefix(f"{name}: ")
+                    refusal = Refused(f"{name}: {told}")
                     if _NOT_YET not in str(refusal):
                         raise refusal from error
             except RPCError as error:

@@ -62,7 +62,8 @@ async def number_of(channel: Channel, kind: str, text: str, since: Mark) -> int 
             return int(item["number"])
     for event in cast(list[dict[str, Any]], await channel.query("events", since.event)):
         if event["event"] == "SignalRejected" and event["signal"] == kind:
-            raise Refused(f"{kind}: {event['reason']}")
+            told = event["reason"].removeprefix(f"{kind}: ")
+            raise Refused(f"{kind}: {told}")
         taken = event["event"] in ("Steered", "ExchangeStarted") and event["accepted"] > since.number
         if taken and await holds(channel, event["entry"], text):
             return int(event["accepted"])

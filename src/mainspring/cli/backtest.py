@@ -28,7 +28,9 @@ def _names(kind: type[GuardSpec | RoutingSpec]) -> str:
     return ", ".join(kind.model_fields)
 
 
-@app.command(epilog="Example: mainspring replay --query \"StartTime > '2026-11-01T00:00:00Z'\" --guard stall_after=3")
+@app.command(
+    epilog="Example: mainspring replay --query \"StartTime > '2026-11-01T00:00:00Z'\" --guard stall_after=3"
+)
 @command
 async def replay(
     histories_: Annotated[
