@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import DefaultPayloadConverter
 from temporalio.plugin import SimplePlugin
-from temporalio.worker import ReplayerConfig, WorkerConfig
+from temporalio.worker import ReplayerConfig, Worker, WorkerConfig
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from mainspring.config import load
@@ -185,11 +185,15 @@ class MainspringPlugin(SimplePlugin):
             config["unsandboxed_workflow_runner"] = sandbox()
         return config
 
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
+        """Run a worker, with telemetry; a replayer has none."""
+        if self.telemetry is not None:
+            self.telemetry.start()
+        await super().run_worker(worker, next)
+
     @asynccontextmanager
     async def _run_context(self) -> AsyncGenerator[None]:
         self._running += 1
-        if self.telemetry is not None and self._running == 1:
-            self.telemetry.start()
         try:
             yield
         finally:

@@ -30,6 +30,7 @@ class Telemetry:
     def __init__(self, spec: TelemetrySpec, providers: Providers | None = None) -> None:
         self._providers = providers or Providers()
         self._ambient: SpanRef | None = None
+        self._started = False
         self.pipeline = Pipeline(self._providers)
         self.interceptor = RunInterceptor(
             RunObserver(self.pipeline.tell, content=spec.content),
@@ -38,10 +39,14 @@ class Telemetry:
         )
 
     def start(self) -> None:
-        """A worker starts here: what is current now is its own, and no run's."""
+        """A worker starts here: what is current now is its own, and no run's. May be called again."""
         self._ambient = ref_of(otel.get_current_span())
+        self._started = True
         self.pipeline.start()
 
     async def stop(self) -> None:
         """The last worker has stopped: make and send what is left, for a bounded time."""
+        if not self._started:  # there was a replayer only
+            return
+        self._started = False
         await asyncio.to_thread(self.pipeline.flush, FLUSH_SECONDS)
