@@ -395,7 +395,7 @@ class AgentRun(ServedCalls):
         self.serve(batch.served, outcomes)
         try:
             if await self._run_waves(batch, outcomes):
-                await self.answers(outcomes)
+                await self.wait_for_answers()
         except asyncio.CancelledError:
             self.close_questions(outcomes)
             self.fold(entry, outcomes, "Not run: the run was cancelled.")

@@ -69,16 +69,6 @@ class ServedCalls(RunShell):
         self.show(self.status, "answer")
         return None
 
-    async def answers(self, into: dict[str, CallOutcome]) -> None:
-        """Wait for the questions that are open, and note what became of each, by call id.
-
-        Raises: asyncio.CancelledError, when the run is cancelled; `into` is filled first.
-        """
-        try:
-            await self.wait_for_answers()
-        finally:
-            self.close_questions(into)
-
     def close_questions(self, into: dict[str, CallOutcome]) -> None:
         """Wait for none of them any longer; those that have no answer are told why."""
         now = workflow.time_ns()
