@@ -50,6 +50,12 @@ PURE_FORBIDDEN = frozenset(
 )
 """Standard modules with a clock, chance, an environment, files, the network or threads behind them."""
 
+PURE_EXCEPTED = {
+    ("mainspring.workflows.universe", "concurrent.futures.Future"),
+    ("mainspring.workflows.universe", "concurrent.futures.ThreadPoolExecutor"),
+}
+"""An index is made in a thread of its own: it is the same whichever workflow task waits for it."""
+
 SHELL_FORBIDDEN = PURE_FORBIDDEN - {"asyncio"}
 """The shell lives in Temporal's own event loop; everything else is forbidden to it for the same reason."""
 
@@ -222,7 +228,7 @@ def pure_modules_do_no_io(sources: Sources) -> list[str]:
         str(found)
         for module in modules
         for found in sources.imports(module)
-        if found.is_of(*PURE_FORBIDDEN)
+        if (found.is_of(*PURE_FORBIDDEN) and (found.module, found.target) not in PURE_EXCEPTED)
         or (foreign(found) and found.target.partition(".")[0] not in PURE_LIBRARIES)
     ]
 

@@ -9,6 +9,7 @@ Source: shared design, loop.md "Router".
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
@@ -24,10 +25,12 @@ from mainspring.workflows.catalog import admits, source_of
 __all__ = ["Universe", "counted", "universe"]
 
 NAME_WEIGHT = 3
-INDEXED_CHARACTERS = 8_000_000
-DESCRIPTION_CHARACTERS = (256, 4_096)
-"""Of all descriptions in an index, and least and most of one: a replaying workflow task may have to make the
-index, and has two seconds."""
+DESCRIPTION_CHARACTERS = 4_096
+"""Of one description in the index; `bm25.WORK_MAX` bounds all of them together."""
+
+_MAKER = ThreadPoolExecutor(1, thread_name_prefix="mainspring-index")
+"""Makes indexes. A workflow task that waits too long is interrupted by Temporal and begins anew, but what it
+waited for is made. Fifty runs that replay at once wait for one index, and do not make one each."""
 
 UNIVERSES_KEPT = 32
 PINS_KEPT = 64
@@ -65,17 +68,19 @@ class Universe:
 
     @property
     def index(self) -> bm25.Index:
-        """The index over names and descriptions; made when first asked for.
-
-        Two threads that ask at once may both make it: the two are equal, and either may stay.
-        """
+        """The index over names and descriptions; made once, when first asked for."""
         if self._index is None:
-            least, most = DESCRIPTION_CHARACTERS
-            cut = min(most, max(least, INDEXED_CHARACTERS // max(1, len(self._tools))))
-            self._index = bm25.build(
-                ((tool.name, NAME_WEIGHT), (tool.description[:cut], 1)) for tool in self._tools
-            )
+            mine = _MAKER.submit(self._made)
+            first = _making(self.digest).setdefault("index", mine)
+            if first is not mine:
+                mine.cancel()
+            self._index = first.result()
         return self._index
+
+    def _made(self) -> bm25.Index:
+        return bm25.build(
+            ((tool.name, NAME_WEIGHT), (tool.description[:DESCRIPTION_CHARACTERS], 1)) for tool in self._tools
+        )
 
     def places(self, names: Iterable[str]) -> tuple[int, ...]:
         """Where these names stand, ascending; names of no tool are left out."""
@@ -98,6 +103,12 @@ class Universe:
     def searched(self) -> NDArray[np.bool_]:
         """For each tool whether a search may find it: intrinsics are offered in every turn anyhow."""
         return np.array([not tool.intrinsic for tool in self._tools], np.bool_)
+
+
+@lru_cache(maxsize=UNIVERSES_KEPT)
+def _making(_: bytes) -> dict[str, Future[bm25.Index]]:
+    """Where an index is being made, by its universe's digest: several threads may each have a universe."""
+    return {}
 
 
 def universe(tools: Sequence[ToolDeclaration]) -> Universe:

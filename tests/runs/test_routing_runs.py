@@ -5,6 +5,7 @@ Source: shared design, loop.md "Router"; field-faults.md, group I.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -167,6 +168,35 @@ async def test_sticky_offer_only_grows_within_an_exchange(server: Server) -> Non
     assert first < second < third
 
 
+async def test_reply_that_is_sent_back_widens_a_sticky_offer(server: Server) -> None:
+    """A gate's redo lets it grow by what ranks best now, for the words that the model has just said."""
+    replies = [{"text": "I would need the telescope."}, {"text": "3"}]
+    agent = {"routing": {"sticky": True}, "output_schema": {"type": "integer"}}
+    async with serving(server.address, replies=replies, tools=MANY, agent=agent) as case:
+        run = await case.start("Find the invoice")
+        await run.result()
+        first, second = [(await run.explain(turn))["offered"]["names"] for turn in (1, 2)]
+    assert first == ["invoice_lookup"]
+    assert sorted(second) == ["invoice_lookup", "telescope_lookup"]
+
+
+async def test_each_exchange_has_its_own_offer_and_searches(server: Server) -> None:
+    """What was sticky for one message is not kept for the next, and its searches are not held against it."""
+    hunt = {"calls": [{"tool": "nika:find_tools", "arguments": {"query": "glacier"}}]}
+    replies = [hunt, {"text": "ok"}, hunt, {"text": "again"}]
+    agent = {"tools": ["*", "nika:find_tools"], "routing": {"sticky": True, "searches": 1}}
+    async with serving(server.address, replies=replies, tools=MANY, agent=agent) as case:
+        run = await case.start("Find the invoice", lifetime="conversation")
+        assert await run.ask("Now the telescope") == "again"
+        await run.finish()
+        await run.result()
+        offers = [(await run.explain(turn))["offered"]["names"] for turn in (1, 3)]
+        seen = [e for e in await transcript_of(case, run) if e["kind"] == "observation"]
+    assert ["invoice_lookup" in names for names in offers] == [True, False]
+    assert ["telescope_lookup" in names for names in offers] == [False, True]
+    assert [entry["is_error"] for entry in seen] == [False, False]
+
+
 async def test_search_offers_what_it_finds(server: Server) -> None:
     """What `nika:find_tools` finds is named as the model must call it, and offered from the next turn on."""
     replies = [
@@ -256,3 +286,15 @@ async def test_words_of_steering_choose_the_next_offer(server: Server) -> None:
         await run.result()
         offers = [(await run.explain(turn))["offered"]["names"] for turn in (1, 2)]
     assert "telescope_lookup" in offers[1]
+
+
+async def test_large_chinese_catalog_does_not_hold_up_a_workflow_task(server: Server) -> None:
+    """Four hundred tools of four thousand characters each are indexed within the time of a workflow task."""
+    characters = [[chr(0x4E00 + (i * 4_099 + k * k) % 20_000) for k in range(4_000)] for i in range(400)]
+    tools = [made(f"tool{i}", "".join(said), effects="read") for i, said in enumerate(characters)]
+    async with serving(server.address, replies=[{"text": "ok"}], tools=tools) as case:
+        run = await case.start("".join(characters[7][:20]))
+        assert (await asyncio.wait_for(run.result(), 60)).answer == "ok"
+        offered = (await run.explain(1))["offered"]
+    assert (offered["why"], offered["universe"]) == ("ranked", 400)
+    assert "tool7" in offered["names"]
