@@ -396,13 +396,14 @@ def three_hundred() -> Universe:
         "create python script numpy pandas",
         "send an email to somebody with gmail",
         "please find a tool to run python code",
+        "volcano python docker kubernetes",
         "kubernetes",
         "",
         "the of a",
     ],
 )
 def test_search_for_what_does_not_exist_finds_nothing_or_says_so(words: str) -> None:
-    """I1: one common word shared is no match."""
+    """I1: one word shared of several is no match, common or rare."""
     found = search(three_hundred(), words)
     assert found.weak
     assert found.tools == ()
