@@ -413,14 +413,15 @@ class AgentRun(ServedCalls):
     async def _run_waves(self, batch: Batch, outcomes: dict[str, CallOutcome]) -> bool:
         """One wave after the other, until a person interrupts, a tool refuses for good, or money runs out.
 
-        Returns: Whether nothing of that happened.
+        Returns: Whether the exchange goes on: none of that happened, or the agent waits for a top-up.
         """
         for wave in waves(batch.runs, self.limits.parallel_calls):
             await self.unpaused()
             self.tick()
-            spent = isinstance(check_spend(self.budget, self.meter), Exhausted)
-            if spent or self.stop is not None:
+            if self.stop is not None:
                 return False
+            if isinstance(check_spend(self.budget, self.meter), Exhausted):
+                return self.limits.on_exhausted == "wait" and not self.finishing
             self.meter = self.meter.calls(len(wave))
             await self.run_calls(wave, outcomes)
             if any(outcomes[run.call.id].status == "forbidden" for run in wave):

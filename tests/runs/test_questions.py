@@ -246,3 +246,36 @@ async def test_answer_while_siblings_run_ends_the_waiting_at_once(server: Server
         state = await run.state()
         assert (await run.result()).answer == "ok"
     assert (state["status"], state["awaiting"], state["questions"]) == ("acting", "none", [])
+
+
+async def test_question_is_still_awaited_after_a_pause(server: Server) -> None:
+    """Paused and resumed while its siblings run, a run is found again by what it waits for."""
+    short = {"tool": "nap", "arguments": {"seconds": 1}}
+    agent = {"limits": {"parallel_calls": 1}}
+    async with asking(server, {"calls": [ASK, short, short]}, {"text": "ok"}, agent=agent) as case:
+        run = await case.start()
+        await until(run, awaiting="answer", status="acting")
+        await run.pause()
+        await until(run, awaiting="resume")
+        await run.resume()
+        await until(run, status="acting", awaiting="answer")
+        await run.answer("Oslo")
+        await run.result()
+        (seen, *_) = await observed(case, run)
+    assert seen["content"] == "Oslo"
+
+
+async def test_question_outlives_a_spent_budget_that_is_waited_for(server: Server) -> None:
+    """Where money runs out beside a question and the agent waits for more, the question waits too."""
+    first, second = ({"tool": "nap", "arguments": {"seconds": seconds}} for seconds in (0.7, 0))
+    agent = {"budgets": {"wall": "0.5s"}, "limits": {"parallel_calls": 1, "on_exhausted": "wait"}}
+    async with asking(server, {"calls": [ASK, first, second]}, {"text": "ok"}, agent=agent) as case:
+        run = await case.start()
+        await until(run, awaiting="answer", status="waiting")
+        await run.answer("Oslo")
+        await until(run, awaiting="budget")
+        await run.extend_budget(wall=100)
+        assert (await run.result()).answer == "ok"
+        asked, _, not_run = await observed(case, run)
+    assert asked["content"] == "Oslo"
+    assert "Not run" in not_run["content"]

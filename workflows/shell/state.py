@@ -226,7 +226,7 @@ class RunState:
         """Wait durably until `ready`; False when the time is up. Not billed as wall time."""
         if ready():
             return True
-        before, began = self.status, workflow.time_ns()
+        before, asks, began = self.status, self.awaiting, workflow.time_ns()
         self.show("waiting", awaiting)
         try:
             await workflow.wait_condition(ready, timeout=timeout)
@@ -234,7 +234,7 @@ class RunState:
             return False
         finally:
             self._waited_ns += workflow.time_ns() - began
-        self.show(before)
+        self.show(before, asks if self.questions.open() else "none")
         return True
 
     async def wait_for_answers(self) -> None:
