@@ -234,7 +234,7 @@ class RunState:
             return False
         finally:
             self._waited_ns += workflow.time_ns() - began
-        self.show(before, asks if self.questions.open() else "none")
+        self.show(before, asks if awaiting != "answer" and self.questions.open() else "none")
         return True
 
     async def wait_for_answers(self) -> None:
