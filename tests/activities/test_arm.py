@@ -415,6 +415,32 @@ async def test_large_catalog_lies_in_the_blob_store(tmp_path: Path) -> None:
         assert len(page.model_dump_json(exclude_defaults=True).encode()) <= PAGE_BYTES_MAX
 
 
+async def test_pages_hold_the_beginnings_of_long_descriptions(tmp_path: Path) -> None:
+    """Whatever descriptions weigh, pages take a few MB of history; the blob has them whole, in characters."""
+    bench = Bench(tmp_path, {}, large(300, 100_000))
+    armed = await bench.arm(overrides={"tools": ["*"]})
+    pages = [await page_of(bench, armed.catalog_blob, page) for page in range(armed.catalog_pages)]
+    declared = [tool for page in pages for tool in page.tools]
+    assert armed.catalog_blob is not None
+    stored = unwire(tuple[ToolDefinition, ...], json.loads(await bench.blobs.get(armed.catalog_blob)))
+    assert sum(len(page.model_dump_json().encode()) for page in pages) < 9_000_000
+    assert [tool.name for tool in declared] == [tool.name for tool in stored]
+    for whole, begun in zip(stored, declared, strict=True):
+        assert len(whole.declaration.description) > 100_000
+        assert len(begun.description) > 5_000
+        assert whole.declaration.description.startswith(begun.description)
+
+
+async def test_tool_with_half_of_a_character_is_left_out(tmp_path: Path) -> None:
+    """One such description does not keep the other tools from a run, and is named."""
+    said = catalog("lookup")
+    odd = ToolDefinition(declaration=ToolDeclaration(name="odd", description="half \ud800 of it"))
+    bench = Bench(tmp_path, {}, Catalog(tools=(*said.tools, odd)))
+    armed = await bench.arm(overrides={"tools": ["*"]})
+    assert [tool.name for tool in armed.tools or ()] == ["lookup"]
+    assert "odd, left out: it holds half of a character" in armed.notes
+
+
 async def page_of(bench: Bench, blob: BlobRef | None, page: int) -> CatalogPage:
     """One page, as the workflow asks for it."""
     return unwire(CatalogPage, await ActivityEnvironment().run(bench.arming.catalog_page, blob, page))
