@@ -65,6 +65,7 @@ PASSED_THROUGH: tuple[str, ...] = (
             "recorded",
             "router",
             "run_input",
+            "signatures",
             "tokens",
             "trace",
             "universe",
