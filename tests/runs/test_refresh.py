@@ -7,6 +7,7 @@ import pytest
 from mainspring.client import RunCancelled
 from mainspring.embedded import Server
 from mainspring.testing import Case, activities_of, events_named
+from mainspring.tools import tool
 from support.invariants import serving
 from support.tools import observe
 from support.waiting import until
@@ -63,3 +64,22 @@ async def test_cancel_during_a_refresh_loses_no_message(server: Server) -> None:
         finished = events_named(await case.events(run), "Finished")
         entries = [entry.content for entry in await run.transcript() if entry.kind == "user"]
     assert finished[0]["unanswered"] == 1 or "and this?" in entries
+
+
+async def test_refresh_reads_the_pages_of_a_catalog_only_where_it_changed(server: Server) -> None:
+    """A large catalog is recorded again when it is another one, and not in every exchange."""
+    tools = [tool(name=f"t{n}", description=f"{n} " * 2_000)(observe.function) for n in range(120)]
+    replies = [{"text": "one"}, {"text": "two"}, {"text": "three"}]
+    async with serving(server.address, replies=replies, tools=tools, agent=AGENT) as case:
+        run = await case.start(lifetime="conversation")
+        await until(run, awaiting="follow_up")
+        assert await run.ask("again") == "two"
+        recorded = [kind for kind, _ in activities_of(await case.history(run))]
+        instruct(case, "Do it otherwise.")
+        assert await run.ask("and again") == "three"
+        await run.finish()
+        await run.result()
+        in_all = [kind for kind, _ in activities_of(await case.history(run))]
+    pages = recorded.count("mainspring.catalog_page")
+    assert pages > 0
+    assert in_all.count("mainspring.catalog_page") == 2 * pages

@@ -116,7 +116,8 @@ class RunShell(People):
             raise _unavailable(error) from error
         armed = unwire(Armed, result)
         self.attributes = armed.search_attributes
-        self.declarations = await self._declarations(armed)
+        if not (self.decides(2) and self.armed and self.armed.digest == armed.digest):
+            self.declarations = await self._declarations(armed)  # not where a refresh changes nothing
         return armed
 
     async def _declarations(self, armed: Armed) -> list[ToolDeclaration]:
