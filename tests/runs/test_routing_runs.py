@@ -298,3 +298,16 @@ async def test_large_chinese_catalog_does_not_hold_up_a_workflow_task(server: Se
         offered = (await run.explain(1))["offered"]
     assert (offered["why"], offered["universe"]) == ("ranked", 400)
     assert "tool7" in offered["names"]
+
+
+async def test_limit_of_a_search_may_be_written_as_a_float(server: Server) -> None:
+    """What the schema takes for an integer is one: the model is given as many tools as it asked for."""
+    hunt = {"tool": "nika:find_tools", "arguments": {"query": "look up", "limit": 8.0}}
+    agent = {"tools": ["*", "nika:find_tools"]}
+    async with serving(
+        server.address, replies=[{"calls": [hunt]}, {"text": "ok"}], tools=MANY, agent=agent
+    ) as case:
+        run = await case.start()
+        await run.result()
+        (seen,) = [entry for entry in await transcript_of(case, run) if entry["kind"] == "observation"]
+    assert len(seen["content"]["tools"]) == 8

@@ -105,7 +105,7 @@ class ServedCalls(RunShell):
         result = router.search(
             self.universe,
             str(run.call.arguments["query"]),
-            limit if isinstance(limit, int) else FOUND_USUAL,
+            int(limit) if isinstance(limit, int | float) else FOUND_USUAL,  # 8.0 is an integer to a schema
         )
         for ranked in result.tools:
             self.used[ranked.name] = self.meter.turns
