@@ -66,7 +66,7 @@ class RoutingSpec(Closed):
     """The tool router. `searches` bounds `nika:find_tools` in an exchange. Source: loop.md "Router"."""
 
     threshold: int = Field(default=24, ge=0)
-    top: int = Field(default=12, ge=1)
+    top: int = Field(default=12, ge=1, le=128)
     pin: tuple[str, ...] = ()
     sticky: bool = False
     searches: int = Field(default=10, ge=0, le=1_000)

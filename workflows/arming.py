@@ -40,6 +40,9 @@ __all__ = [
 SHOWN_MAX = 80
 PATTERN_MAX = 256
 PATTERNS_MAX = 1_000
+TOOLS_MAX = 20_000
+STANDING_MAX = 128
+"""Tools that are offered in every turn, where the router picks the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +242,19 @@ def check_tools(
         for tool in tools
         if tool.approval != "never"
     ]
-    return tuple(refused)
+    return (*refused, *_too_many(spec, tools))
+
+
+def _too_many(spec: AgentSpec, tools: Sequence[ToolDeclaration]) -> Iterator[Refused]:
+    """More tools than a run's history takes, or more in every request than is an offer."""
+    if len(tools) > TOOLS_MAX:
+        yield Refused("tools", len(tools), f"so many tools are admitted; at most {TOOLS_MAX}")
+    if len(tools) >= spec.routing.threshold:
+        pin = spec.routing.pin
+        standing = sum(tool.core or (bool(pin) and admits(pin, tool.name)) for tool in tools)
+        if standing > STANDING_MAX:
+            told = f"so many tools are pinned or declared core; at most {STANDING_MAX} go into every request"
+            yield Refused("routing.pin", standing, told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,8 @@ def clip(text: str, limit: int) -> str:
     return line if len(line) <= limit else (line[: max(0, limit - 1)] + "…")[:limit]
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
+"""Also what turns the direction of writing: a line would not read as what it says."""
 
 
 def render(content: JsonValue) -> str:

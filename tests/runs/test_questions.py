@@ -279,3 +279,18 @@ async def test_question_outlives_a_spent_budget_that_is_waited_for(server: Serve
         asked, _, not_run = await observed(case, run)
     assert asked["content"] == "Oslo"
     assert "Not run" in not_run["content"]
+
+
+async def test_question_expires_also_while_siblings_run(server: Server) -> None:
+    """Its time is up when it is up: an answer that comes later is refused although the batch is not done."""
+    calls = [ASK, {"tool": "nap", "arguments": {"seconds": 2}}]
+    agent = {"limits": {"question_timeout": "0.5s"}}
+    async with asking(server, {"calls": calls}, {"text": "ok"}, agent=agent) as case:
+        run = await case.start()
+        (question,) = (await until(run, status="acting", awaiting="answer"))["questions"]
+        await asyncio.sleep(0.8)
+        late = await refused(case, run, {"question_id": question["question_id"], "text": "x"})
+        assert (await run.result()).answer == "ok"
+        first, _ = await observed(case, run)
+    assert "expired" in late
+    assert "Nobody answered" in first["content"]

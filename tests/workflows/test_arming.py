@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainspring.schemas.agent import AgentSpec, BudgetPatch, BudgetSpec, ModelSettings, Overrides
+from mainspring.schemas.agent import AgentSpec, BudgetPatch, BudgetSpec, ModelSettings, Overrides, RoutingSpec
 from mainspring.schemas.base import unwire
 from mainspring.schemas.config import GATES, GovernorSpec
 from mainspring.schemas.run import RunInput
 from mainspring.schemas.tools import ToolDeclaration
 from mainspring.workflows.arming import (
     NOT_YET,
+    STANDING_MAX,
+    TOOLS_MAX,
     Refused,
     apply,
     check,
@@ -349,3 +353,26 @@ def test_names_are_checked_once_tools_are_known() -> None:
     """A plain name that no tool has is refused with the near one."""
     spec = AgentSpec(tools=("lookpu",))
     assert "did you mean lookup?" in check_tools(spec, [], servers=SERVERS, names=NAMES)[0].message
+
+
+def test_more_tools_than_a_history_takes_are_refused() -> None:
+    """20,000 tools are taken, one more is not."""
+    tools = [ToolDeclaration(name=f"t{i}") for i in range(TOOLS_MAX + 1)]
+    spec = AgentSpec(tools=("*",))
+    assert check_tools(spec, tools[:-1], servers=SERVERS, names=NAMES) == ()
+    (refused,) = check_tools(spec, tools, servers=SERVERS, names=NAMES)
+    assert refused.message == "tools: 20001: so many tools are admitted; at most 20000"
+
+
+@pytest.mark.parametrize(("pin", "core"), [(("t*",), False), ((), True)])
+def test_more_standing_tools_than_an_offer_are_refused(pin: tuple[str, ...], core: bool) -> None:
+    """What is pinned or core goes into every request, so it is bounded; a small catalog goes whole anyhow."""
+    tools = [ToolDeclaration(name=f"t{i}", core=core) for i in range(STANDING_MAX + 1)]
+
+    def told(count: int, **routing: Any) -> list[str]:
+        spec = AgentSpec(tools=("*",), routing=RoutingSpec(pin=pin, **routing))
+        return [item.message for item in check_tools(spec, tools[:count], servers=SERVERS, names=["t0"])]
+
+    assert told(STANDING_MAX) == []
+    assert told(STANDING_MAX + 1, threshold=1_000) == []
+    assert "at most 128 go into every request" in told(STANDING_MAX + 1)[0]

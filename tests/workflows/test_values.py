@@ -133,6 +133,7 @@ def test_clip_is_one_short_line(text: str, limit: int) -> None:
         ("two\nlines", 40, "two lines"),
         ("two\r\nlines\u2028more\x85end", 40, "two lines more end"),
         ("a\x00b", 40, "a b"),
+        ("pay\u202egnihton\u2066x", 40, "pay gnihton x"),
         ("0123456789", 10, "0123456789"),
         ("0123456789x", 10, "012345678…"),
         ("ab", 1, "…"),

@@ -136,6 +136,8 @@ class People(RunRecord):
                 return Rejected(
                     f"answer: no question {clip(answer.question_id, 80)!r} waits; waiting: {known}"
                 )
+            case questions.Answered(question) if question.expires <= workflow.time_ns():
+                return Rejected(f"answer: question {clip(question.id, 80)!r} is closed (expired)")
             case questions.Answered():
                 return None
 
