@@ -342,7 +342,7 @@ def test_settings_are_read_as_in_a_configuration(kind: Any, given: list[str], re
         (GuardSpec, "window=1001", "a whole number, 8 to 1,000, as in window=40"),
         (GuardSpec, "nudge_after=2.5", "a whole number, 2 to 100"),
         (GuardSpec, "nudge_after", "a whole number, 2 to 100"),
-        (RoutingSpec, "top=0", "a whole number, 1 or more, as in top=12"),
+        (RoutingSpec, "top=0", "a whole number, 1 to 128, as in top=12"),
         (RoutingSpec, "sticky=perhaps", "true or false, as in sticky=true"),
         (RoutingSpec, "pin", "names or globs of tools, separated by commas"),
     ],

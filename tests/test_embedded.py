@@ -154,3 +154,10 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return sys.platform != "linux"
+
+
+async def test_embedded_is_not_told_where_telemetry_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`OTEL_*` variables are for runs: the server, which ends at values it does not know, never sees them."""
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    async with embedded() as server:
+        assert await (await Client.connect(server.address)).service_client.check_health()

@@ -192,7 +192,7 @@ def test_replay_takes_the_queries_that_are_shown(runs: Runs) -> None:
             "did you mean 'nudge_after'? (nudge_after takes a whole number, 2 to 100;",
         ),
         (["--guard", "nudge_after=1"], "2 to 100"),
-        (["--routing", "top=none"], "1 or more"),
+        (["--routing", "top=none"], "1 to 128"),
     ],
 )
 def test_replay_refuses_wrong_settings(runs: Runs, args: list[str], told: str) -> None:

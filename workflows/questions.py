@@ -13,7 +13,7 @@ from typing import Literal
 
 from mainspring.schemas.base import JsonValue
 
-__all__ = ["Answered", "Closed", "Question", "Questions", "Unknown"]
+__all__ = ["Answered", "Closed", "Question", "Questions", "Unknown", "waited_ms"]
 
 CLOSED_KEPT = 500
 QUESTIONS_NAMED = 20
@@ -53,12 +53,17 @@ class Unknown:
     pending: tuple[str, ...]
 
 
+def waited_ms(question: Question, now: int) -> int:
+    """How long a question has waited, in milliseconds, rounded up."""
+    return -(-(now - question.asked) // 1_000_000)
+
+
 @dataclass(slots=True)
 class Questions:
-    """The questions of a run, by id."""
+    """The questions of a run, by id; answers with the time that they came at."""
 
     pending: dict[str, Question] = field(default_factory=dict)
-    answers: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, tuple[str, int]] = field(default_factory=dict)
     closed: dict[str, Status] = field(default_factory=dict)
 
     def ask(self, question: Question) -> None:
@@ -76,10 +81,10 @@ class Questions:
             return Closed(self.closed[question_id])
         return Unknown(tuple(self.pending)[:QUESTIONS_NAMED])
 
-    def answer(self, question_id: str, text: str) -> None:
-        """Take the answer of a question that waits."""
-        assert question_id in self.pending
-        self.answers[question_id] = text
+    def answer(self, question_id: str, text: str, now: int) -> int:
+        """Take the answer of a question that waits; how long it waited, in milliseconds, rounded up."""
+        self.answers[question_id] = (text, now)
+        return waited_ms(self.pending[question_id], now)
 
     @property
     def settled(self) -> bool:
@@ -90,8 +95,8 @@ class Questions:
         """Those that have no answer yet, in the order of asking."""
         return tuple(question for question in self.pending.values() if question.id not in self.answers)
 
-    def close(self, question_id: str, status: Status) -> str | None:
-        """Wait no more for it; its answer, if it has one.
+    def close(self, question_id: str, status: Status) -> tuple[str, int] | None:
+        """Wait no more for it; its answer and when that came, if it has one.
 
         An answer that came in time counts, whatever closes the question afterwards.
         """

@@ -311,13 +311,17 @@ def _arguments(
 
 
 def _spawn(command: list[str], log: BinaryIO) -> subprocess.Popen[bytes]:
-    """Start it in a session of its own, so that Ctrl-C reaches us first and we decide when it ends."""
+    """Start it in a session of its own, so that Ctrl-C reaches us first and we decide when it ends.
+
+    `OTEL_*` variables are for runs: the server would read them too, and ends at values that it does not know.
+    """
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
         start_new_session=True,
+        env={name: value for name, value in os.environ.items() if not name.startswith("OTEL_")},
         preexec_fn=_ends_with(os.getpid()) if sys.platform == "linux" else None,
     )
 

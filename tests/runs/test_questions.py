@@ -294,3 +294,22 @@ async def test_question_expires_also_while_siblings_run(server: Server) -> None:
         first, _ = await observed(case, run)
     assert "expired" in late
     assert "Nobody answered" in first["content"]
+
+
+async def test_each_answer_is_told_when_it_comes(server: Server) -> None:
+    """Of two questions the first to be answered is closed at once, and waited for no longer than that."""
+    calls = [ASK, {**ASK, "arguments": {"question": "Why?"}}]
+    async with asking(server, {"calls": calls}, {"text": "ok"}) as case:
+        run = await case.start()
+        city, why = (await until(run, awaiting="answer"))["questions"]
+        await run.answer("because", why["question_id"])
+        early = events_named(await case.events(run), "QuestionClosed")
+        await asyncio.sleep(1.5)
+        await run.answer("Oslo", city["question_id"])
+        await run.result()
+        events = await case.events(run)
+    assert [event["question_id"] for event in early] == [why["question_id"]]
+    closed = {event["question_id"]: event["waited_ms"] for event in events_named(events, "QuestionClosed")}
+    assert closed[why["question_id"]] + 1_400 < closed[city["question_id"]]
+    took = {event["call_id"]: event["ms"] for event in events_named(events, "ToolCompleted")}
+    assert took == closed

@@ -22,7 +22,7 @@ def test_question_waits_until_it_is_answered() -> None:
     """It is found while it waits; with its answer it is closed to any other."""
     questions = asked("a")
     assert questions.find("a") == Answered(question("a"))
-    questions.answer("a", "yes")
+    questions.answer("a", "yes", 5)
     assert questions.find("a") == Closed("answered")
 
 
@@ -34,8 +34,8 @@ def test_unknown_question_names_those_that_wait() -> None:
 def test_answer_that_came_in_time_counts_whatever_closes_the_question() -> None:
     """An interruption after the answer does not lose it."""
     questions = asked("a")
-    questions.answer("a", "yes")
-    assert questions.close("a", "withdrawn") == "yes"
+    questions.answer("a", "yes", 5)
+    assert questions.close("a", "withdrawn") == ("yes", 5)
     assert questions.find("a") == Closed("answered")
 
 
@@ -49,9 +49,9 @@ def test_closed_question_says_why() -> None:
 def test_settled_is_when_none_is_open() -> None:
     """All of a batch must be answered."""
     questions = asked("a", "b")
-    questions.answer("b", "no")
+    questions.answer("b", "no", 5)
     assert (questions.settled, questions.open()) == (False, (question("a"),))
-    questions.answer("a", "no")
+    questions.answer("a", "no", 5)
     assert (questions.settled, questions.open()) == (True, ())
 
 
@@ -68,7 +68,12 @@ def test_closed_questions_are_kept_to_a_bound() -> None:
 def test_shown_are_those_without_an_answer() -> None:
     """What a person is shown has the question, its options and its times."""
     questions = asked("a", "b")
-    questions.answer("a", "yes")
+    questions.answer("a", "yes", 5)
     assert questions.shown(str) == [
         {"question_id": "b", "question": "b?", "options": ["yes", "no"], "asked": "0", "expires": "10"}
     ]
+
+
+def test_answer_tells_how_long_was_waited() -> None:
+    """In whole milliseconds, rounded up."""
+    assert asked("a").answer("a", "yes", 1_000_001) == 2

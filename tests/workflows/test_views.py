@@ -264,7 +264,7 @@ def test_state_shows_what_the_run_asks() -> None:
     questions = Questions()
     for id in ("q-1", "q-2"):
         questions.ask(Question(id, f"Which city? {id}", ("Oslo",), 0, 1_000_000_000))
-    questions.answer("q-2", "Oslo")
+    questions.answer("q-2", "Oslo", 1)
     run = _Run(questions=questions)
     assert views.state(run)["questions"] == [
         {

@@ -172,7 +172,8 @@ class People(RunRecord):
             case Extend(more):
                 self._extend(more)
             case Answer(question_id, text):
-                self.questions.answer(question_id, text)
+                waited = self.questions.answer(question_id, text, workflow.time_ns())
+                self.emit(events.QuestionClosed(question_id, "answered", waited))
                 if self.questions.settled and self.status == "acting":
                     self.show("acting")  # other calls still run, and nobody is waited for any longer
 

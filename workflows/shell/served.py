@@ -17,12 +17,13 @@ with workflow.unsafe.imports_passed_through():
     from mainspring.workflows import events, router
     from mainspring.workflows.dispatch import Run
     from mainspring.workflows.intrinsics import ASK, COMPOSE, FIND_TOOLS, draft, found
-    from mainspring.workflows.questions import Question
+    from mainspring.workflows.questions import Question, waited_ms
     from mainspring.workflows.values import clip
 
 __all__ = ["ServedCalls"]
 
 FOUND_USUAL = 5
+OK: CallStatus = "ok"
 UNATTENDED = (
     "Not asked: nobody attends this run (attended: false), so nobody can answer. "
     "Go on with what you have, and say what you assumed."
@@ -75,16 +76,15 @@ class ServedCalls(RunShell):
         for question in tuple(self.questions.pending.values()):
             expired = question.expires <= now
             answer = self.questions.close(question.id, "expired" if expired else "withdrawn")
-            waited = -(-(now - question.asked) // 1_000_000)
-            self.emit(events.QuestionClosed(question.id, self.questions.closed[question.id], waited))
-            told, status = self._came_to(answer, expired)
-            outcome = ToolOutcome(content=told, is_error=status != "ok")
+            told, status = (answer[0], OK) if answer is not None else self._unanswered(expired)
+            waited = waited_ms(question, answer[1] if answer is not None else now)
+            if answer is None:
+                self.emit(events.QuestionClosed(question.id, self.questions.closed[question.id], waited))
+            outcome = ToolOutcome(content=told, is_error=status != OK)
             into[question.id] = CallOutcome(outcome, status, waited, began=question.asked)
 
-    def _came_to(self, answer: str | None, expired: bool) -> tuple[str, CallStatus]:
-        """What the model is told of a question that waits no longer."""
-        if answer is not None:
-            return answer, "ok"
+    def _unanswered(self, expired: bool) -> tuple[str, CallStatus]:
+        """What the model is told of a question that waits no longer and has no answer."""
         if expired:
             return UNANSWERED, "error"
         if self.stop == "steer":

@@ -231,11 +231,18 @@ class RunState:
         try:
             await workflow.wait_condition(ready, timeout=timeout)
         except TimeoutError:
+            self._waited(began)
             return False
-        finally:
-            self._waited_ns += workflow.time_ns() - began
+        except asyncio.CancelledError:
+            self._waited(began)
+            raise
+        self._waited(began)
         self.show(before, asks if awaiting != "answer" and self.questions.open() else "none")
         return True
+
+    def _waited(self, began: int) -> None:
+        """Bill no wall time for a wait. Not in a `finally`: a run that a worker drops has no clock there."""
+        self._waited_ns += workflow.time_ns() - began
 
     async def wait_for_answers(self) -> None:
         """Wait until every question is answered or its time is up, or a person ends the wait otherwise."""
