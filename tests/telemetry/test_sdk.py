@@ -74,6 +74,26 @@ def test_missing_extra_is_said_in_one_line(
     assert "\n" not in line
 
 
+@pytest.mark.parametrize(
+    ("variable", "named"),
+    [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "foo"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
+        ("OTEL_EXPORTER_OTLP_LOGS_PROTOCOL", "foo"),
+    ],
+)
+def test_unknown_protocol_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, variable: str, named: str
+) -> None:
+    """It is named with its variable and with those that are known; nothing is said to be missing."""
+    monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:1")
+    monkeypatch.setenv(variable, named)
+    before = trace.get_tracer_provider()
+    with sdk_from_environment():
+        assert trace.get_tracer_provider() is before
+    assert caplog.messages == [f"{variable}: {named!r} is not known here; known: grpc, http/protobuf"]
+
+
 @dataclass(slots=True)
 class Collector:
     """What an OTLP endpoint was sent, by path."""

@@ -70,8 +70,8 @@ def asked_for(environ: Mapping[str, str]) -> dict[str, str]:
 def sdk_from_environment() -> Generator[None]:
     """Set this process's providers where the environment asks for them; what they hold is sent at the end.
 
-    Providers that the process has already are left alone. Where the SDK or an exporter is missing, that is
-    said in one line, and nothing is traced.
+    Providers that the process has already are left alone. Where the SDK or an exporter is missing, or a
+    protocol is not known, that is said in one line, and nothing is traced.
     """
     asked = asked_for(os.environ)
     closers: list[Callable[[], Any]] = []
@@ -84,6 +84,8 @@ def sdk_from_environment() -> Generator[None]:
                 "pip install 'mainspring[otel]'",
                 error.name,
             )
+        except _UnknownProtocol as error:
+            _log.warning("%s", error)
     try:
         yield
     finally:
@@ -93,7 +95,7 @@ def sdk_from_environment() -> Generator[None]:
 def _configure(asked: Mapping[str, str]) -> list[Callable[[], Any]]:
     """Make and set the providers.
 
-    Raises: ImportError, before any is set.
+    Raises: ImportError, _UnknownProtocol, before any is set.
     """
     exporters = {signal: _exporter(signal, name) for signal, name in asked.items()}
     resource = _resource()
@@ -124,20 +126,37 @@ def _modules(name: str) -> tuple[Any, Any]:
     return import_module(f"opentelemetry.sdk.{name}"), import_module(f"opentelemetry.sdk.{name}.export")
 
 
+class _UnknownProtocol(ValueError):
+    """A variable asks for an OTLP protocol that is none of ours."""
+
+
+def _protocol(signal: str) -> str:
+    """The OTLP protocol of a signal; a variable that is blank counts as none.
+
+    Raises: _UnknownProtocol.
+    """
+    for variable in (f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        if named := os.environ.get(variable):
+            if named not in _PROTOCOLS:
+                raise _UnknownProtocol(
+                    f"{variable}: {named!r} is not known here; known: {', '.join(_PROTOCOLS)}"
+                )
+            return named
+    return "grpc"
+
+
 def _exporter(signal: str, name: str) -> Any:
     """An exporter; its own settings it reads from the environment.
 
-    Raises: ImportError.
+    Raises: ImportError, _UnknownProtocol.
     """
     if name == "console":
         module, kind = _CONSOLE[signal]
         found = import_module(module)
         newer = kind.replace("LogExporter", "LogRecordExporter")  # its name from version 1.39 on
         return (getattr(found, newer, None) or getattr(found, kind))()
-    usual = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-    protocol = os.environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", usual)
     module, kind = _CLASSES[signal]
-    package = _PROTOCOLS.get(protocol, protocol)
+    package = _PROTOCOLS[_protocol(signal)]
     return getattr(import_module(f"opentelemetry.exporter.otlp.proto.{package}.{module}"), kind)()
 
 
