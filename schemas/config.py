@@ -207,6 +207,9 @@ class TelemetrySpec(Closed):
     content: Switch = False
 
 
+_REDIS = r"^(rediss?://|unix://|env:|file:)"
+
+
 class DeltaSpec(Closed):
     """Where every piece of a streaming reply goes, beside the heartbeats. Nowhere, unless it is said.
 
@@ -217,10 +220,20 @@ class DeltaSpec(Closed):
         expires: Seconds after the last piece until a stream is gone.
     """
 
-    redis: str | None = Field(default=None, pattern=r"^(rediss?://|unix://|env:|file:)")
+    redis: str | None = Field(default=None, json_schema_extra={"pattern": _REDIS})
     prefix: str = Field(default="mainspring:deltas:", min_length=1, max_length=200)
     kept: int = Field(default=10_000, ge=100, le=1_000_000)
     expires: Duration = Field(default=3_600.0, gt=0)
+
+    @field_validator("redis")
+    @classmethod
+    def _redis_is_found(cls, value: str | None) -> str | None:
+        if value is not None and not re.match(_REDIS, value):
+            raise ValueError(
+                "must be a Redis URL (redis://, rediss://, unix://), or the secret that holds it: "
+                "env:NAME or file:PATH"
+            )
+        return value
 
 
 def _server(value: object) -> object:

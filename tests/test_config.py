@@ -235,6 +235,11 @@ ERRORS = [
         "governor: {default: perhaps}",
         "governor.default: must be 'allow', 'ask' or 'deny' (given \"perhaps\")",
     ),
+    (
+        "deltas: {redis: 'localhost:6379'}",
+        "deltas.redis: must be a Redis URL (redis://, rediss://, unix://), or the secret that holds it: "
+        'env:NAME or file:PATH (given "localhost:6379")',
+    ),
     ("models:", "1:8: models: must be an object; nothing is given"),
     ("[1, 2]", "1:1: must be an object (given [1, 2])"),
     ("", "1:1: the file is empty"),
@@ -389,6 +394,7 @@ def test_json_schema_takes_what_the_loader_takes(text: str) -> None:
         "tools: {activities: [{name: x}]}",
         "mcp_activity: other",
         "agents: {'a b': {}}",
+        "deltas: {redis: 'localhost:6379'}",
     ],
 )
 def test_json_schema_refuses_what_the_loader_refuses(write: Write, text: str) -> None:
