@@ -400,6 +400,27 @@ def test_doctor_finds_what_a_provider_lacks(lonely: Site) -> None:
     assert "✓ model default" in lonely.call("doctor", status=1, OPENAI_API_KEY="any", **nowhere).stdout
 
 
+def test_doctor_finds_what_a_run_would_refuse(lonely: Site) -> None:
+    """Patterns of `tools` and of `routing.pin` that match nothing are told, with the fields to correct."""
+    agent = {"model": "default", "tools": ["files/*", "lok"], "routing": {"pin": ["nosuch/*"]}}
+    config = {"models": {"default": {"script": "quick.yaml"}}, "agents": {"guide": agent}}
+    (lonely.folder / "mainspring.yaml").write_text(yaml.safe_dump(config))
+    told = lonely.call("doctor", status=1, TEMPORAL_ADDRESS=NOWHERE).stdout
+    assert "✗ agent guide: tools: 'lok': there is no tool of that name" in told
+    assert "routing.pin: 'nosuch/*': there is no group of tools 'nosuch'" in told
+    assert "correct `agents.guide.tools` and `agents.guide.routing.pin`" in told
+
+
+def test_doctor_tells_a_fault_of_the_deltas_once(lonely: Site) -> None:
+    """No worker starts with it; the tools are looked at all the same."""
+    file = lonely.folder / "mainspring.yaml"
+    file.write_text(f"{file.read_text()}\ndeltas: {{redis: 'env:NO_SUCH_REDIS'}}\n")
+    told = lonely.call("doctor", status=1, TEMPORAL_ADDRESS=NOWHERE).stdout
+    assert told.count("NO_SUCH_REDIS") == 1
+    assert "✗ deltas: " in told
+    assert "✓ tools: 3 built in" in told
+
+
 # --- mistakes ---
 
 

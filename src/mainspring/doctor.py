@@ -6,7 +6,7 @@ import asyncio
 import importlib.metadata
 import platform
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,13 @@ from mainspring.plugin import MainspringPlugin
 from mainspring.render import count, one_line
 from mainspring.run_errors import Unreachable
 from mainspring.schemas.agent import ModelSpec
-from mainspring.schemas.config import Config
+from mainspring.schemas.config import Config, DeltaSpec
+from mainspring.schemas.tools import ToolDeclaration
 from mainspring.services import blob_store
 from mainspring.state_folder import state_folder
 from mainspring.worker import catalog_of, plugin_of
-from mainspring.workflows.arming import pattern_faults
+from mainspring.workflows.arming import check_tools
+from mainspring.workflows.catalog import admits
 
 __all__ = ["Check", "deltas_check", "examine", "worker_check"]
 
@@ -234,8 +236,10 @@ async def deltas_check(config: Config) -> Check | None:
 
 
 async def _tools(plugin: MainspringPlugin) -> AsyncIterator[Check]:
+    # Deltas have a check of their own, and what is wrong with them hides no tool.
+    config = plugin.config.model_copy(update={"deltas": DeltaSpec()})
     try:
-        catalog = await catalog_of(plugin)
+        catalog = await catalog_of(MainspringPlugin(config))
     except ConfigError as error:
         yield Check("tools", False, str(error), "correct `tools` in the configuration")
         return
@@ -252,8 +256,18 @@ async def _tools(plugin: MainspringPlugin) -> AsyncIterator[Check]:
         told = count(number, "tool") if why is None else why.removeprefix(f"MCP server {name} ")
         advice = None if why is None else f"correct `mcp.{name}`, or start what it needs"
         yield Check(f"MCP server {name}", why is None, told, advice)
-    names = {tool.name for tool in catalog.tools if not tool.name.startswith("mcp:")}
-    for name, agent in plugin.config.agents.items():
-        faults = [fault for _, fault in pattern_faults(agent.spec().tools, servers=counts, names=names)]
-        if faults:
-            yield Check(f"agent {name}", False, "; ".join(faults), f"correct `agents.{name}.tools`")
+    for check in _agents(config, [tool.declaration for tool in catalog.tools]):
+        yield check
+
+
+def _agents(config: Config, tools: Sequence[ToolDeclaration]) -> Iterator[Check]:
+    """Agents whose runs would be refused for their tools."""
+    names = {tool.name for tool in tools if not tool.name.startswith("mcp:")}
+    for name, agent in config.agents.items():
+        spec = agent.spec()
+        admitted = [tool for tool in tools if admits(spec.tools, tool.name)]
+        refused = check_tools(spec, admitted, servers=config.mcp, names=names)
+        if refused:
+            told = "; ".join(dict.fromkeys(item.message for item in refused))
+            fields = " and ".join(dict.fromkeys(f"`agents.{name}.{item.field}`" for item in refused))
+            yield Check(f"agent {name}", False, told, f"correct {fields}")
