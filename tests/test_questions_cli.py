@@ -117,9 +117,32 @@ def test_answer_says_which_question_it_answered(site: Site) -> None:
     """One question needs no name; what was said is the call's observation, as it was written."""
     run = site.asking()
     (question,) = site.ids(run)
-    assert site.call("answer", run, "2").stderr == f"answered {question}: {QUESTION}\n"
+    assert site.call("answer", run, "green").stderr == f"answered: green ({question}: {QUESTION})\n"
     assert site.call("watch", run).stdout == "Labelled.\n"
-    assert site.answer_of(run) == "2"
+    assert site.answer_of(run) == "green"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("2", "blue"), ("3", "3"), ("red", "red")], ids=["number", "no number", "option"]
+)
+def test_number_of_an_option_is_that_option(site: Site, typed: str, meant: str) -> None:
+    """As at the prompt, with and without the name of the question; it is told what was answered."""
+    run = site.asking()
+    (question,) = site.ids(run)
+    told = json.loads(site.call("answer", run, typed, "--question", question, "--json").stdout)
+    assert told["answer"] == meant
+    site.call("watch", run)
+    assert site.answer_of(run) == meant
+
+
+def test_number_is_a_number_where_there_are_no_options(site: Site) -> None:
+    """Options are those of the question that is answered; what is written to one without is kept as it is."""
+    run = site.asking("two")
+    first, second = site.ids(run)
+    site.call("answer", run, " 2 ", "--question", first)
+    assert site.call("answer", run, "1").stderr == f"answered: 1 ({second}: Second?)\n"
+    site.call("watch", run)
+    assert site.answer_of(run) == " 2 "
 
 
 def test_answer_with_json_names_the_question(site: Site) -> None:
@@ -127,7 +150,12 @@ def test_answer_with_json_names_the_question(site: Site) -> None:
     run = site.asking()
     (question,) = site.ids(run)
     told = json.loads(site.call("answer", run, "-", "--json", input="light\nblue").stdout)
-    assert told == {"status": "answered", "question_id": question, "question": QUESTION}
+    assert told == {
+        "status": "answered",
+        "question_id": question,
+        "question": QUESTION,
+        "answer": "light\nblue",
+    }
     site.call("watch", run)
     assert site.answer_of(run) == "light\nblue"
 

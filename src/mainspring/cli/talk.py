@@ -17,13 +17,15 @@ from mainspring.cli.output import note, print_answer, print_json, problem
 from mainspring.cli.terminal import Foot, attended
 from mainspring.client import Run, get_run
 from mainspring.errors import MainspringError
-from mainspring.questions import Question, how_to_answer
+from mainspring.questions import Question, how_to_answer, picked
+from mainspring.render import one_line
 from mainspring.run_errors import ExchangeFailed, Refused
 
 __all__: list[str] = []
 
 PATIENCE_SECONDS = 15.0
 LOOK_SECONDS = 3.0
+SHOWN_CHARACTERS = 80
 
 RUN = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 MESSAGE = Annotated[
@@ -107,7 +109,9 @@ async def answer(
     text: Annotated[
         str | None,
         typer.Argument(
-            metavar="TEXT", help="The answer; `-` reads it from standard input. Without: you are asked."
+            metavar="TEXT",
+            help="The answer, or the number of an option; `-` reads it from standard input. "
+            "Without: you are asked.",
         ),
     ] = None,
     question: Annotated[
@@ -117,7 +121,10 @@ async def answer(
     message_id: MESSAGE_ID = None,
     as_json: AS_JSON = False,
 ) -> None:
-    """Answer what a run asks. Its questions are in `state`; `list --awaiting answer` finds such runs."""
+    """Answer what a run asks. Its questions are in `state`; `list --awaiting answer` finds such runs.
+
+    The number of an option, as `state` and `watch` show it, is that option.
+    """
     if text is None and not attended():
         raise Refused(
             "give the answer as TEXT, or `-` to read it from standard input: nobody can be asked here"
@@ -127,8 +134,16 @@ async def answer(
         await _asked(found, question, message_id, as_json)
         return
     waiting = await found.questions()
-    answered = await found.answer(_text(text), question, id=message_id)
-    _answered(answered, waiting, as_json)
+    words = _meant(_text(text), waiting, question)
+    answered = await found.answer(words, question, id=message_id)
+    _answered(answered, words, waiting, as_json)
+
+
+def _meant(text: str, waiting: Sequence[Question], question: str | None) -> str:
+    """The text, or the option whose number it is; as it is written where the question has no options."""
+    asked = [item for item in waiting if question in (None, item.id)]
+    options = asked[0].options if len(asked) == 1 else ()
+    return picked(text, options) if options else text
 
 
 async def _asked(found: Run[Any], question: str | None, message_id: str | None, as_json: bool) -> None:
@@ -147,17 +162,19 @@ async def _asked(found: Run[Any], question: str | None, message_id: str | None, 
         foot.hide()
         if words is None:
             raise Refused(f"not answered; later: {how_to_answer(found.id, item.id)}")
-        _answered(await found.answer(words, item.id, id=message_id), waiting, as_json)
+        _answered(await found.answer(words, item.id, id=message_id), words, waiting, as_json)
 
 
-def _answered(answered: str, waiting: Sequence[Question], as_json: bool) -> None:
-    """Say which question has its answer."""
-    text = next((item.text for item in waiting if item.id == answered), None)
+def _answered(answered: str, words: str, waiting: Sequence[Question], as_json: bool) -> None:
+    """Say which question has which answer."""
+    question = next((item for item in waiting if item.id == answered), None)
     if as_json:
-        print_json({"status": "answered", "question_id": answered, "question": text}, lines=True)
+        text = question.text if question else None
+        told = {"status": "answered", "question_id": answered, "question": text, "answer": words}
+        print_json(told, lines=True)
     else:
-        asked = next((item.brief for item in waiting if item.id == answered), "")
-        note(f"answered {answered}{f': {asked}' if asked else ''}")
+        which = f"{answered}: {question.brief}" if question else answered
+        note(f"answered: {one_line(words, SHOWN_CHARACTERS)} ({which})")
 
 
 async def _note_questions(found: Run[Any]) -> None:
