@@ -82,12 +82,13 @@ async def tools(
     if rank is not None and not rank.strip():
         raise Refused("--rank: the words are blank")
     catalog = await catalog_of(plugin)
-    found = [tool for tool in catalog.tools if admits(spec.tools, tool.name)]
+    granted = [tool for tool in catalog.tools if admits(spec.tools, tool.name)]
+    granted += intrinsics.definitions(spec.tools, spec.output_schema)
+    granted.sort(key=lambda tool: tool.name)
     if rank is None:
-        _list(sorted(found, key=lambda tool: tool.name), as_json)
+        _list(granted, as_json)
     else:
-        granted = [*found, *intrinsics.definitions(spec.tools, spec.output_schema)]
-        _rank(sorted(granted, key=lambda tool: tool.name), spec.routing, rank, as_json)
+        _rank(granted, spec.routing, rank, as_json)
     for name, why in catalog.failures.items():
         note(f"! MCP server {name}: {one_line(why, 300)}")
     for told in catalog.notes:
