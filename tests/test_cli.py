@@ -313,6 +313,20 @@ def test_agents_and_tools_are_listed(site: Site) -> None:
     assert site.json("tools", "--agent", "other") == []
 
 
+def test_tools_of_an_agent_are_those_of_its_runs(lonely: Site) -> None:
+    """Also those that the loop itself serves, as `--rank` counts them."""
+    tools = ["files/read", "nika:ask"]
+    config = {"models": {"default": {"script": "quick.yaml"}}, "agents": {"guide": {"tools": tools}}}
+    (lonely.folder / "mainspring.yaml").write_text(yaml.safe_dump(config))
+    listed = lonely.json("tools", "--agent", "guide")
+    assert [(item["declaration"]["name"], item["declaration"]["source"]) for item in listed] == [
+        ("files/read", "builtin"),
+        ("nika:ask", "intrinsic"),
+    ]
+    ranked = lonely.json("tools", "--agent", "guide", "--rank", "ask")
+    assert sorted(row["tool"] for row in ranked["tools"]) == tools
+
+
 async def test_closed_run_answers_without_a_worker_as_with_one(site: Site, answered: str) -> None:
     """What a worker says of a run that has ended, its replayed history says too."""
     client = await Client.connect(site.address)
@@ -464,6 +478,24 @@ def test_wrong_configuration_names_file_line_and_key(lonely: Site) -> None:
     told = lonely.call("agents", status=2).stderr
     assert "mainspring.yaml:1:1" in told
     assert "models" in told
+
+
+def test_wrong_configuration_locks_nobody_out_of_their_runs(site: Site, answered: str) -> None:
+    """What only talks to runs warns in one line and goes on; what needs the configuration refuses."""
+    file = site.folder / "mainspring.yaml"
+    right = file.read_text()
+    file.write_text(f"{right}\nmodles: {{}}\nagentz: {{}}\n")
+    try:
+        told = site.call("state", answered).stderr
+        assert told.startswith("! the configuration is wrong and left aside: mainspring.yaml:")
+        assert told.count("\n") == 1
+        assert "(and 1 more)" in told
+        assert answered in [row["run"] for row in site.json("list")]
+        assert "has ended" in site.call("steer", answered, "x", status=2).stderr
+        for refusing in (["start", "x"], ["agents"], ["tools"], ["state", answered, "--config", str(file)]):
+            assert site.call(*refusing, status=2).stderr.startswith("mainspring: mainspring.yaml:")
+    finally:
+        file.write_text(right)
 
 
 async def test_worker_stops_cleanly_on_sigterm(lonely: Site, server: Server) -> None:

@@ -28,7 +28,7 @@ from mainspring import config as configuration
 from mainspring.attachments import attachment
 from mainspring.cli import interrupts
 from mainspring.cli.interrupts import EXIT_INTERRUPTED
-from mainspring.cli.output import problem
+from mainspring.cli.output import note, problem
 from mainspring.connect import Place, connect, place
 from mainspring.errors import ConfigError, MainspringError
 from mainspring.process import LOG_FORMAT, end_process, log_through_python
@@ -276,9 +276,21 @@ def where(config: Config | None) -> Place:
 async def connected() -> Client:
     """A client for talking to runs.
 
-    Raises: Unreachable, ConfigError.
+    That needs nothing of the configuration but the state folder: where a file that was found is wrong, this
+    is told, and the usual folder beside it is looked into.
+
+    Raises: Unreachable; ConfigError, of a file that `--config` names.
     """
-    return await connect(where(optional_config()))
+    try:
+        config = optional_config()
+    except ConfigError as error:
+        if _Chosen.config is not None:
+            raise
+        first, *more = str(error).splitlines()
+        others = f" (and {len(more)} more)" if more else ""
+        note(f"! the configuration is wrong and left aside: {first}{others}")
+        return await connect(place(configuration.find().parent / ".mainspring"))
+    return await connect(where(config))
 
 
 async def attached(paths: list[Path] | None) -> list[Attachment]:
