@@ -7,8 +7,8 @@
 Pure, and without a model call: decisions are functions of what a run has recorded. With the recorded settings
 the recomputed decisions are the recorded ones. With others they tell what would have been decided on the
 turns as they went: which replies the model would have given after another nudge, or from another offer,
-nobody knows. Nothing is claimed beyond the turn at which an exchange would have ended that went on, or gone
-on that ended.
+nobody knows. Searches of the catalog are refused or answered as those settings say. Nothing is claimed beyond
+the turn at which an exchange would have ended that went on, or gone on that ended.
 
 Source: shared design, loop.md "Guard (stalls)", "Router"; README.md, laws 1 and 8.
 """
@@ -16,18 +16,19 @@ Source: shared design, loop.md "Guard (stalls)", "Router"; README.md, laws 1 and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
 from mainspring.schemas.agent import GuardSpec, RoutingSpec
 from mainspring.schemas.base import Closed, JsonValue
-from mainspring.schemas.ledger import Entry
-from mainspring.schemas.tools import ToolDeclaration
+from mainspring.schemas.ledger import Entry, EntryCall
+from mainspring.schemas.tools import ToolDeclaration, ToolOutcome
 from mainspring.workflows import guard, router
 from mainspring.workflows.dispatch import label
 from mainspring.workflows.guard import Acted, Held
-from mainspring.workflows.intrinsics import FIND_TOOLS
+from mainspring.workflows.intrinsics import FIND_TOOLS, without_hints
 from mainspring.workflows.recorded import DECISIONS_SINCE, Recorded, RecordedTurn, Setup, turns
+from mainspring.workflows.searches import search
 from mainspring.workflows.values import render
 
 __all__ = [
@@ -84,12 +85,13 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """Guard and router on one turn."""
+    """Guard and router on one turn; `refused` are searches of the catalog beyond those of an exchange."""
 
     turn: int
     exchange: int
     verdict: Verdict
     offer: Told
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +127,14 @@ def told(recorded: Recorded) -> tuple[Decisions, ...]:
             offer = recorded.offers.get(turn.number)
             names = offer.names if offer else None
             seen = Told(selected["offered"], selected["universe"], dict(selected["by_source"]), names)
-            found.append(Decisions(turn.number, turn.exchange, _verdict_told(turn), seen))
+            refused = sum(turn.statuses.get(call.id) == "error" for call in _searches(turn))
+            found.append(Decisions(turn.number, turn.exchange, _verdict_told(turn), seen, refused))
     return tuple(found)
+
+
+def _searches(turn: RecordedTurn) -> list[EntryCall]:
+    """Its searches of the catalog; one that was made is an error only where none was left."""
+    return [call for call in turn.calls if call.tool == FIND_TOOLS]
 
 
 def _verdict_told(turn: RecordedTurn) -> Verdict:
@@ -152,13 +160,26 @@ def recomputed(recorded: Recorded, change: Change = NOTHING) -> tuple[Decisions,
     routing = _Routing(recorded.entries)
     guarding = _Guarding()
     for turn in turns(recorded):
-        judged = turn.judged
-        offer = routing.offer(turn, _routing_of(turn.setup, change))
+        spec, judged = _routing_of(turn.setup, change), turn.judged
+        offer = routing.offer(turn, spec)
+        refused = routing.happened(turn, spec, sent_back=isinstance(judged, Held))
+        if isinstance(judged, Acted):
+            judged = _as_answered(turn, judged, routing.searching.instead)
         verdict = guarding.verdict(turn.exchange, judged, _guard_of(turn.setup, change))
-        routing.happened(turn, sent_back=isinstance(judged, Held))
         if turn.named("ToolsSelected"):
-            found.append(Decisions(turn.number, turn.exchange, verdict, offer))
+            found.append(Decisions(turn.number, turn.exchange, verdict, offer, refused))
     return tuple(found)
+
+
+def _as_answered(turn: RecordedTurn, acted: Acted, instead: Mapping[str, ToolOutcome]) -> Acted:
+    """The turn with what its searches would have answered, where that is not what they did."""
+    acts = tuple(
+        replace(act, content=without_hints(act.tool, other.content), is_error=other.is_error)
+        if (other := instead.get(call.id))
+        else act
+        for call, act in zip(turn.calls, acted.acts, strict=True)
+    )
+    return replace(acted, acts=acts)
 
 
 S = TypeVar("S", bound=Closed)
@@ -202,6 +223,32 @@ class _Guarding:
 
 
 @dataclass(slots=True)
+class _Searching:
+    """The searches of an exchange; `instead` is what they would have answered where they did not, by call."""
+
+    exchange: int = 0
+    made: int = 0
+    instead: dict[str, ToolOutcome] = field(default_factory=dict[str, ToolOutcome])
+
+    def search(
+        self, turn: RecordedTurn, call: EntryCall, spec: RoutingSpec | None, universe: router.Universe
+    ) -> tuple[str, ...] | None:
+        """What a call has found, or would have; None where it would have been refused."""
+        if self.exchange != turn.exchange:
+            self.exchange, self.made = turn.exchange, 0
+        was_refused = turn.statuses[call.id] == "error"
+        refused = was_refused if spec is None else self.made >= spec.searches
+        if refused != was_refused and spec is not None:
+            tools, bound = turn.setup.tools, spec.searches
+            other = search(universe, tools, call.arguments, made=self.made, bound=bound)
+            self.instead[call.id], names = other.outcome, other.tools
+        else:
+            names = () if refused else tuple(turn.found(call))
+        self.made += not refused
+        return None if refused else names
+
+
+@dataclass(slots=True)
 class _Routing:
     """The router, and what it goes by from turn to turn."""
 
@@ -211,6 +258,7 @@ class _Routing:
     last_text: str = ""
     observations: list[str] = field(default_factory=list[str])
     used: dict[str, int] = field(default_factory=dict[str, int])
+    searching: _Searching = field(default_factory=_Searching)
     widen: bool = False
     kept: tuple[int, router.Offer] | None = None
     tools: Mapping[str, ToolDeclaration] | None = None
@@ -237,7 +285,8 @@ class _Routing:
                 self.last_text = str(entry.content) or self.last_text
                 self.observations.clear()
             case "observation":
-                self.observations.append(render(entry.content))
+                other = self.searching.instead.get(entry.call_id or "")
+                self.observations.append(render(other.content if other else entry.content))
             case _:
                 pass
 
@@ -248,15 +297,20 @@ class _Routing:
         widen, self.widen = self.widen, False
         return router.route(self.universe, spec, words, recent, kept=kept, widen=widen)
 
-    def happened(self, turn: RecordedTurn, *, sent_back: bool) -> None:
-        """Take note of what was called and found, and of a reply that was sent back."""
+    def happened(self, turn: RecordedTurn, spec: RoutingSpec | None, *, sent_back: bool) -> int:
+        """Take note of what was called and found, and of a reply that was sent back; the searches refused."""
         self.widen = self.widen or sent_back
+        refused = 0
         if turn.dispatched:
             statuses = turn.statuses
             for call in turn.calls:
+                found: tuple[str, ...] | None = ()
+                if call.tool == FIND_TOOLS and statuses[call.id] in ("ok", "error"):
+                    found = self.searching.search(turn, call, spec, self.universe)
+                    refused += found is None
                 if statuses[call.id] != "refused":
-                    found = turn.found(call) if call.tool == FIND_TOOLS else ()
-                    self.used.update(dict.fromkeys((call.tool, *found), turn.number))
+                    self.used.update(dict.fromkeys((call.tool, *(found or ())), turn.number))
+        return refused
 
 
 # -- both, side by side ------------------------------------------------------------------------------------

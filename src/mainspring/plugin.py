@@ -65,6 +65,7 @@ PASSED_THROUGH: tuple[str, ...] = (
             "recorded",
             "router",
             "run_input",
+            "searches",
             "signatures",
             "tokens",
             "trace",

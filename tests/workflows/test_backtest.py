@@ -324,6 +324,50 @@ def test_tools_that_a_search_found_count_as_used() -> None:
     assert ["mail" in names for names in _offered(record)] == [False, True]
 
 
+def _hunts(*queries: str, refused: int = 0) -> Record:
+    """A search a turn for the music, where the last ones were refused; then a song."""
+    tools = {**MANY, "nika:find_tools": ToolDeclaration(name="nika:find_tools", source="intrinsic")}
+    record = Record(replace(ROUTED, tools=tools)).say("the weather")
+    for place, words in enumerate(queries):
+        last = place >= len(queries) - refused
+        shown = {"tools": [{"name": wire_name("music"), "description": ""}], "note": "", "searches_left": 1}
+        record.act("nika:find_tools", "No more searches" if last else shown, error=last)
+        reply = record.entries[-2]
+        calls = (reply.calls[0].model_copy(update={"arguments": {"query": words}}),)
+        record.entries[-2] = reply.model_copy(update={"calls": calls})
+    return record.begin()
+
+
+def test_search_beyond_its_bound_would_have_been_refused() -> None:
+    """What it found is then not offered; with the recorded bound, and in another exchange, it is."""
+    hunts = _hunts("play a song", "play a song")
+    assert [item.refused for item in recomputed(hunts.recorded)] == [0, 0, 0]
+    assert ["music" in names for names in _offered(hunts)] == [False, True, True]
+    none = recomputed(hunts.recorded, Change(routing={"searches": 0}))
+    assert [item.refused for item in none] == [1, 1, 0]
+    assert ["music" in item.offer.names for item in none] == [False, False, False]
+    again = _hunts("play a song").end().say("the weather")
+    again.act("nika:find_tools", again.entries[2].content).end()
+    assert [item.refused for item in recomputed(again.recorded, Change(routing={"searches": 1}))] == [0, 0, 0]
+
+
+def test_refused_search_is_a_failed_call_to_the_guard() -> None:
+    """Two turns of nothing else are an error streak, which the recorded searches were not."""
+    record = _hunts("play a song", "sing a song")
+    assert _marks(compared(record.recorded)) == "..-"
+    assert _marks(compared(record.recorded, Change(routing={"searches": 0}))) == ".N-"
+
+
+def test_search_that_was_refused_would_have_found() -> None:
+    """With a greater bound it is made: what it finds is offered from the next turn on."""
+    record = _hunts("play a song", refused=1)
+    assert [item.refused for item in told(record.recorded)] == [1, 0]
+    tight, loose = ({"searches": bound} for bound in (0, 1))
+    assert ["music" in names for names in _offered(record, **tight)] == [False, False]
+    assert ["music" in names for names in _offered(record, **loose)] == [False, True]
+    assert [item.refused for item in recomputed(record.recorded, Change(routing=loose))] == [0, 0]
+
+
 def test_sticky_offer_grows_when_a_reply_is_sent_back() -> None:
     """Within an exchange it keeps what it had, and ranks anew only after a gate's redo."""
     record = Record(ROUTED).say("the weather").reply("A song", OK).hold("A song").begin().reply("x").end()

@@ -14,15 +14,15 @@ from mainspring.workflows.shell.outside import RunShell
 
 with workflow.unsafe.imports_passed_through():
     from mainspring.schemas.tools import ToolOutcome
-    from mainspring.workflows import events, router
+    from mainspring.workflows import events
     from mainspring.workflows.dispatch import Run
-    from mainspring.workflows.intrinsics import ASK, COMPOSE, FIND_TOOLS, draft, found
+    from mainspring.workflows.intrinsics import ASK, COMPOSE, FIND_TOOLS, draft
     from mainspring.workflows.questions import Question, waited_ms
+    from mainspring.workflows.searches import search
     from mainspring.workflows.values import clip
 
 __all__ = ["ServedCalls"]
 
-FOUND_USUAL = 5
 OK: CallStatus = "ok"
 UNATTENDED = (
     "Not asked: nobody attends this run (attended: false), so nobody can answer. "
@@ -97,20 +97,10 @@ class ServedCalls(RunShell):
         """Search the catalog; what is found counts as used, so that it is offered."""
         assert self.armed is not None
         bound = self.armed.spec.routing.searches
-        if self.searches >= bound:
-            told = f"No more searches: {bound} were made for this message. Use what is offered, or answer."
-            return ToolOutcome(content=told, is_error=True)
-        self.searches += 1
-        limit = run.call.arguments.get("limit")
-        result = router.search(
-            self.universe,
-            str(run.call.arguments["query"]),
-            int(limit) if isinstance(limit, int | float) else FOUND_USUAL,  # 8.0 is an integer to a schema
-        )
-        for ranked in result.tools:
-            self.used[ranked.name] = self.meter.turns
-        tools = [self.tools[ranked.name] for ranked in result.tools]
-        return found(tools, weak=result.weak, left=bound - self.searches)
+        made = search(self.universe, self.tools, run.call.arguments, made=self.searches, bound=bound)
+        self.searches += not made.refused
+        self.used.update(dict.fromkeys(made.tools, self.meter.turns))
+        return made.outcome
 
     # -- nika:compose ------------------------------------------------------------------------------
 
