@@ -18,19 +18,20 @@ from mainspring.cli import backtest as replay_command
 from mainspring.cli.app import app
 from mainspring.embedded import Server
 from support.invariants import serving
-from support.tools import nap, observe
+from support.tools import nap, observe, write
 
 assert replay_command.__all__ == []  # importing it registers the command
 
 GOLDEN = Path(__file__).parent / "histories"
 README = Path(__file__).parents[1] / "README.md"
 LOOKS = {"calls": [{"tool": "observe", "arguments": {"i": 1}}]}
+HUNT = {"calls": [{"tool": "nika:find_tools", "arguments": {"query": "take some time"}}]}
 LOOSE = {"guard": {"nudge_after": 50, "stall_after": 50}}
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Recorded runs on a server: one went round in circles, one answered at once, one had two tools."""
+    """Recorded runs on a server: one went round in circles, one answered at once, others had more tools."""
 
     address: str
     folder: Path
@@ -46,6 +47,11 @@ class Runs:
     def routed(self) -> str:
         """A history with two tools, as a file."""
         return str(self.folder / "routed.json")
+
+    @property
+    def searching(self) -> str:
+        """A history with a search of the catalog, as a file."""
+        return str(self.folder / "searching.json")
 
     def call(self, *args: str, status: int = 0) -> Result:
         """Run `mainspring replay` with this server; its exit status must be `status`."""
@@ -68,11 +74,14 @@ async def runs(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Asyn
         "looping": [{**LOOKS, "repeat": 7}, {"text": "ok"}],
         "quick": [{"text": "ok"}],
         "routed": [naps, {"text": "ok"}],
+        "searching": [HUNT, {"text": "ok"}],
     }
+    searching = {"tools": ["*", "nika:find_tools"], "routing": {"threshold": 0, "top": 1}}
     ids: dict[str, str] = {}
     for name, said in replies.items():
-        tools = [observe, nap] if name == "routed" else [observe]
-        async with serving(server.address, replies=said, tools=tools, agent=LOOSE) as case:
+        tools = {"routed": [observe, nap], "searching": [observe, nap, write]}.get(name, [observe])
+        agent = searching if name == "searching" else LOOSE
+        async with serving(server.address, replies=said, tools=tools, agent=agent) as case:
             run = await case.start("Observe something.")
             await run.result()
             (folder / f"{name}.json").write_text((await case.history(run)).to_json())
@@ -83,7 +92,8 @@ async def runs(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Asyn
 def test_replay_shows_every_turn_of_one_history(runs: Runs) -> None:
     """What was called, and what the guard said and would have said; beyond that turn nothing is claimed."""
     done = runs.call(runs.files[0], "--guard", "nudge_after=2", "--guard", "stall_after=4")
-    first, *rows = done.stdout.splitlines()
+    first, header, *rows = done.stdout.splitlines()
+    assert header.split("\t") == ["turn", "exchange", "did", "guard", "offered"]
     assert first.startswith(f"✓ {runs.files[0]} · ")
     assert first.endswith("would have stalled at turn 4 of 8; nudged at turn 2 (then: no nudge)")
     assert [row.split("\t") for row in rows[:5]] == [
@@ -100,13 +110,32 @@ def test_replay_shows_every_turn_of_one_history(runs: Runs) -> None:
 def test_replay_shows_offers_and_what_they_lack(runs: Runs) -> None:
     """How many tools there would have been, and which of those that were called would not have been there."""
     done = runs.call(runs.routed, "--routing", "threshold=0", "--routing", "top=1")
-    first, *rows = done.stdout.splitlines()
+    first, _, *rows = done.stdout.splitlines()
     assert "other offers on 1 of 2 turns: 2 → 1.5 tools on average" in first
     assert first.endswith("; 1 call outside the offer (then: 0)")
     assert [row.split("\t")[-1] for row in rows] == ["2 → 1 of 2, without nap", "2 of 2"]
     (told,) = runs.json(runs.routed, "--routing", "threshold=0", "--routing", "top=1")
     assert [turn["missed"] for turn in told["turns"]] == [["nap"], []]
     assert [turn["now"]["names"] for turn in told["turns"]] == [["observe"], "all"]
+
+
+def test_replay_says_which_searches_would_have_been_refused(runs: Runs) -> None:
+    """In the line of the run and in its turn, and that what they found would not have been offered."""
+    change = ("--routing", "searches=0")
+    done = runs.call(runs.searching, *change)
+    first, _, *rows = done.stdout.splitlines()
+    assert "; 1 of the searches refused (then: 0)" in first
+    assert rows[0].endswith(", searches: refused")
+    assert "the same decisions" in runs.call(runs.searching, "--routing", "searches=1").stdout
+    (told,) = runs.json(runs.searching, *change)
+    assert told["summary"]["searches_refused"] == {"then": 0, "now": 1}
+    assert [turn["now"]["searches_refused"] for turn in told["turns"]] == [1, 0]
+
+
+def test_replay_says_which_tools_differ(runs: Runs) -> None:
+    """Where as many are offered as before, but others."""
+    done = runs.call(runs.searching, "--routing", "searches=0")
+    assert done.stdout.splitlines()[-1].endswith("\t2 → 2 of 4, +observe, -nap")
 
 
 def test_replay_shows_many_histories_a_line_each(runs: Runs) -> None:
@@ -116,7 +145,7 @@ def test_replay_shows_many_histories_a_line_each(runs: Runs) -> None:
     assert looping.endswith("would have stalled at turn 3 of 8")
     assert quick.endswith("1 turn, the same decisions")
     assert "2 replayed, 0 failed" in done.stderr
-    assert len(runs.call(*runs.files, "--turns").stdout.splitlines()) == 2 + 8 + 1
+    assert len(runs.call(*runs.files, "--turns").stdout.splitlines()) == 2 + 2 + 8 + 1
 
 
 def test_replay_tells_what_was_decided(runs: Runs) -> None:

@@ -21,6 +21,7 @@ __all__: list[str] = []
 
 PROGRESS_SECONDS = 2.0
 TURNS_NAMED = 5
+TOOLS_NAMED = 5
 FAILURE_CHARACTERS = 500
 
 
@@ -132,6 +133,9 @@ def _told(turns: Sequence[Compared], change: Change) -> str:
     missed = offers["missed"]
     if missed["now"] != missed["then"]:
         told.append(f"{count(missed['now'], 'call')} outside the offer (then: {missed['then']})")
+    searches = summary["searches_refused"]
+    if searches["now"] != searches["then"]:
+        told.append(f"{searches['now']} of the searches refused (then: {searches['then']})")
     return "; ".join(told) or f"{count(len(turns), 'turn')}, the same decisions"
 
 
@@ -156,7 +160,8 @@ def _print_turns(tested: Backtested) -> None:
         )
         for item in tested.turns
     ]
-    print_table(("turn", "exchange", "did", "guard", "offered"), rows, drop=("exchange", "did"))
+    headings = ("turn", "exchange", "did", "guard", "offered")
+    print_table(headings, rows, drop=("exchange", "did"), headed=True)
     claimed = [item for item in tested.turns if item.now is not None]
     if len(claimed) < len(tested.turns):
         note(f"turns after {claimed[-1].then.turn}: not claimed; the exchange would have ended otherwise")
@@ -190,7 +195,26 @@ def _offer_cell(item: Compared) -> str:
     now = item.now.offer
     of = f" of {now.universe}"
     told = f"{then.offered} → {now.offered}{of}" if _differ(then, now) else f"{now.offered}{of}"
-    return told + (f", without {', '.join(item.missed)}" if item.missed else "")
+    parts = [told, *_others(then, now)]
+    if item.missed:
+        parts.append(f"without {', '.join(item.missed)}")
+    if item.now.refused != item.then.refused:
+        parts.append("searches: refused" if item.now.refused else "searches: not refused")
+    return ", ".join(parts)
+
+
+def _others(then: Told, now: Told) -> list[str]:
+    """Which tools came and went, where as many are offered as before."""
+    if then.offered != now.offered or not (isinstance(then.names, tuple) and isinstance(now.names, tuple)):
+        return []
+    came = [f"+{name}" for name in now.names if name not in then.names]
+    went = [f"-{name}" for name in then.names if name not in now.names]
+    return [" ".join(_named(names)) for names in (came, went) if names]
+
+
+def _named(names: Sequence[str]) -> list[str]:
+    """The first of them, and that there are more."""
+    return [*names[:TOOLS_NAMED], *["…"] * (len(names) > TOOLS_NAMED)]
 
 
 def _differ(then: Told, now: Told) -> bool:
@@ -238,6 +262,7 @@ def _decisions(decided: Decisions) -> dict[str, Any]:
         "universe": offer.universe,
         "by_source": dict(offer.by_source),
         "names": offer.names if offer.names is None or offer.names == "all" else list(offer.names),
+        "searches_refused": decided.refused,
     }
 
 
@@ -260,6 +285,10 @@ def _summary(turns: Sequence[Compared]) -> dict[str, Any]:
                 "then": sum(len(item.then.offer.lacks(item.called)) for item, _ in claimed),
                 "now": sum(len(item.missed) for item, _ in claimed),
             },
+        },
+        "searches_refused": {
+            "then": sum(decided.refused for decided in then),
+            "now": sum(decided.refused for decided in now),
         },
     }
 

@@ -52,13 +52,20 @@ def print_answer(text: str) -> None:
 
 
 def print_table(
-    headings: Sequence[str], rows: Sequence[Sequence[object]], *, drop: Sequence[str] = ()
+    headings: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    drop: Sequence[str] = (),
+    headed: bool = False,
 ) -> None:
-    """A table on a terminal, without the columns `drop` where it is narrow; tab-separated lines in a pipe."""
+    """A table on a terminal, without the columns `drop` where it is narrow; tab-separated lines in a pipe.
+
+    `headed`: the headings are a line in a pipe too, since other lines stand around it.
+    """
     if out.is_terminal:
         out.print(table(headings, rows, width=out.width, drop=drop), soft_wrap=False)
         return
-    for row in rows:
+    for row in [headings, *rows] if headed else rows:
         cells = ("" if cell is None else " ".join(str(cell).split()) for cell in row)
         sys.stdout.write("\t".join(cells) + "\n")
     sys.stdout.flush()
