@@ -277,14 +277,15 @@ async def test_results_that_are_shown_cut_are_told_apart(server: Server) -> None
 
 
 async def test_histories_of_files_need_no_server(tmp_path: Path) -> None:
-    """A file is read; what is no history, and a name that cannot be one, are refused."""
+    """A file is read; what is no history, and a name that cannot be one, are told of in their places."""
     (tmp_path / "none.json").write_text("{}")
-    found = [item async for item in histories([str(GOLDEN[0])], None, 9, nobody)]
-    assert [item.label for item in found] == [str(GOLDEN[0])]
-    assert (await found[0].fetch()).events
-    for name, error in ((str(tmp_path / "none.json"), "not a history"), ("it's", "neither a file")):
-        with pytest.raises(Refused, match=error):
-            _ = [item async for item in histories([name], None, 9, nobody)]
+    named = [str(tmp_path / "none.json"), "it's", str(GOLDEN[0])]
+    none, name, good = [item async for item in backtest(histories(named, None, 9, nobody))]
+    assert [item.label for item in (none, name, good)] == named
+    assert "not a history" in str(none.failure)
+    assert "neither a file" in str(name.failure)
+    assert good.failure is None
+    assert good.events
 
 
 async def test_histories_of_runs_and_queries_come_from_the_server(server: Server) -> None:
@@ -306,8 +307,9 @@ async def test_histories_of_runs_and_queries_come_from_the_server(server: Server
             while len(found := [item async for item in histories([], query, 9, connecting)]) < 2:
                 await asyncio.sleep(0.1)  # visibility comes later
         assert len([item async for item in histories([], query, 1, connecting)]) == 1
+        (unknown,) = [item async for item in histories(["no-such-run"], None, 9, connecting)]
         with pytest.raises(UnknownRun, match="neither a file nor a run"):
-            _ = [item async for item in histories(["no-such-run"], None, 9, connecting)]
+            await unknown.fetch()
 
 
 # -- settings ------------------------------------------------------------------------------------------
@@ -322,10 +324,12 @@ async def test_histories_of_runs_and_queries_come_from_the_server(server: Server
         (RoutingSpec, ["top=6", "sticky=true"], {"top": 6, "sticky": True}),
         (RoutingSpec, ["pin=files/*, mcp:git/**"], {"pin": ["files/*", "mcp:git/**"]}),
         (RoutingSpec, ["pin="], {"pin": []}),
+        (RoutingSpec, ['pin=["crm/tool_1", a,]'], {"pin": ["crm/tool_1", "a"]}),
+        (RoutingSpec, ["pin=a,b", "top=6", "pin=[c]"], {"pin": ["a", "b", "c"], "top": 6}),
     ],
 )
 def test_settings_are_read_as_in_a_configuration(kind: Any, given: list[str], read: dict[str, Any]) -> None:
-    """Numbers, switches and lists; the last one of a name counts."""
+    """Numbers, switches and lists; the last one of a name counts, and of a list all."""
     assert read_settings("--x", given, kind) == read
 
 
@@ -344,7 +348,9 @@ def test_settings_are_read_as_in_a_configuration(kind: Any, given: list[str], re
         (GuardSpec, "nudge_after", "a whole number, 2 to 100"),
         (RoutingSpec, "top=0", "a whole number, 1 to 128, as in top=12"),
         (RoutingSpec, "sticky=perhaps", "true or false, as in sticky=true"),
-        (RoutingSpec, "pin", "names or globs of tools, separated by commas"),
+        (RoutingSpec, "pin", "names or globs of tools, separated by commas or as a YAML list"),
+        (RoutingSpec, "pin=[a", "names or globs of tools"),
+        (RoutingSpec, "pin=[1]", "names or globs of tools"),
     ],
 )
 def test_wrong_settings_are_refused_with_what_is_allowed(kind: Any, given: str, told: str) -> None:

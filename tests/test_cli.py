@@ -377,11 +377,16 @@ async def test_replay_judges_each_history(site: Site, answered: str, tmp_path: P
 
 
 def test_replay_refuses_what_is_no_history(site: Site, answered: str, tmp_path: Path) -> None:
-    """A run by its id replays; what is neither a history nor a run is wrong use."""
+    """A run by its id replays; what is neither a history nor a run fails in its line, beside the others."""
     assert [result["ok"] for result in site.json("replay", answered)] == [True]
     (tmp_path / "broken.json").write_text("{}")
-    assert "not a history" in site.call("replay", str(tmp_path / "broken.json"), status=2).stderr
-    assert "neither" in site.call("replay", "no-such-run", status=2).stderr
+    done = site.call("replay", answered, str(tmp_path / "broken.json"), "no-such-run", answered, status=1)
+    first, broken, unknown, last = done.stdout.splitlines()
+    assert first == last
+    assert first.startswith(f"✓ {answered}/")
+    assert f"✗ {tmp_path / 'broken.json'}: not a history" in broken
+    assert "✗ no-such-run: 'no-such-run' is neither a file nor a run" in unknown
+    assert "4 replayed, 2 failed" in done.stderr
 
 
 def test_config_commands_need_no_server(lonely: Site) -> None:

@@ -138,6 +138,14 @@ def test_replay_says_which_tools_differ(runs: Runs) -> None:
     assert done.stdout.splitlines()[-1].endswith("\t2 → 2 of 4, +observe, -nap")
 
 
+def test_replay_says_which_pins_match_nothing(runs: Runs) -> None:
+    """A pattern that some history has a tool for is none of them."""
+    pins = ("--routing", 'pin=["nosuch/*", nap]', "--routing", "pin=observe")
+    told = runs.call(runs.searching, runs.files[1], *pins).stderr
+    assert told.count("matches no tool") == 1
+    assert "! the pattern 'nosuch/*' of pin matches no tool of any history" in told
+
+
 def test_replay_shows_many_histories_a_line_each(runs: Runs) -> None:
     """Which of them other settings would have changed, and at which turn; --turns shows the rest."""
     done = runs.call(*runs.files, "--guard", "stall_after=3")

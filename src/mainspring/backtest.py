@@ -33,6 +33,8 @@ from temporalio.worker import (
 
 from mainspring.channel import server_errors
 from mainspring.client import WORKFLOW
+from mainspring.document import Fault, parse
+from mainspring.errors import MainspringError
 from mainspring.plugin import MainspringPlugin
 from mainspring.render import one_line
 from mainspring.run_errors import Refused, UnknownRun
@@ -40,6 +42,7 @@ from mainspring.schemas.base import Closed, JsonValue
 from mainspring.schemas.ledger import Entry
 from mainspring.validate import did_you_mean
 from mainspring.workflows.agent_run import AgentRun
+from mainspring.workflows.arming import idle_patterns
 from mainspring.workflows.backtest import NOTHING, Change, Compared, compared, recomputed, told
 from mainspring.workflows.recorded import Recorded, Setup
 from mainspring.workflows.router import Offer
@@ -68,6 +71,7 @@ class Backtested:
         failure: Why it does not replay; None when it does.
         turns: Turn by turn; empty where it failed.
         exact: With the recorded settings the recomputed decisions are the recorded ones.
+        idle: Changed pins that match no tool of the run.
     """
 
     label: str
@@ -75,6 +79,7 @@ class Backtested:
     failure: str | None
     turns: tuple[Compared, ...] = ()
     exact: bool = True
+    idle: tuple[str, ...] = ()
 
 
 # -- histories -----------------------------------------------------------------------------------------
@@ -85,7 +90,8 @@ async def histories(
 ) -> AsyncGenerator[Source]:
     """The histories of these files and run ids, then those of the query, newest first.
 
-    Of a run that continued as new there is one for each execution.
+    Of a run that continued as new there is one for each execution. A name that is neither a file with a
+    history nor a run is a source that cannot be had; the others go on.
 
     Args:
         named: Files in JSON, or ids of runs.
@@ -93,22 +99,24 @@ async def histories(
         limit: Most histories of one id, and of the query.
         connect: Asked for a client where one is needed.
 
-    Raises: Refused (a file that is no history, a query that the server refuses), UnknownRun, Unreachable.
+    Raises: Refused (a query that the server refuses), Unreachable.
     """
     client: Client | None = None
     for name in named:
         if Path(name).is_file():
-            history = _read(Path(name))
-            yield Source(name, _given(history))
+            yield Source(name, _reading(Path(name)))
             continue
-        of_run = f"WorkflowId = '{_quotable(name)}'"
+        if "'" in name or "\\" in name:
+            yield Source(name, _refusing(Refused(f"{name!r} is neither a file nor a run's id")))
+            continue
         client = client or await connect()
         executions = 0
-        async for source in _of_query(client, of_run, limit):
+        async for source in _of_query(client, f"WorkflowId = '{name}'", limit):
             executions += 1
             yield source
         if not executions:
-            raise UnknownRun(f"{name!r} is neither a file nor a run of the server")
+            unknown = UnknownRun(f"{name!r} is neither a file nor a run of the server")
+            yield Source(name, _refusing(unknown))
     if query is not None:
         client = client or await connect()
         async for source in _of_query(client, query, limit):
@@ -130,24 +138,21 @@ def _fetching(client: Client, run_id: str, execution: str) -> Callable[[], Await
     return fetch
 
 
-def _given(history: WorkflowHistory) -> Callable[[], Awaitable[WorkflowHistory]]:
+def _refusing(error: MainspringError) -> Callable[[], Awaitable[WorkflowHistory]]:
     async def fetch() -> WorkflowHistory:
-        return history
+        raise error
 
     return fetch
 
 
-def _read(file: Path) -> WorkflowHistory:
-    try:
-        return WorkflowHistory.from_json(file.stem, file.read_text("utf-8"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Refused(f"{file}: not a history in JSON: {one_line(error, 200)}") from error
+def _reading(file: Path) -> Callable[[], Awaitable[WorkflowHistory]]:
+    async def fetch() -> WorkflowHistory:
+        try:
+            return WorkflowHistory.from_json(file.stem, file.read_text("utf-8"))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise Refused(f"not a history in JSON: {one_line(error, 200)}") from error
 
-
-def _quotable(name: str) -> str:
-    if "'" in name or "\\" in name:
-        raise Refused(f"{name!r} is neither a file nor a run's id")
-    return name
+    return fetch
 
 
 # -- backtest ------------------------------------------------------------------------------------------
@@ -177,7 +182,7 @@ async def backtest(sources: AsyncIterator[Source], change: Change = NOTHING) -> 
 async def _tested(source: Source, change: Change) -> Backtested:
     try:
         history = await source.fetch()
-    except Refused as error:
+    except (Refused, UnknownRun) as error:
         return Backtested(source.label, 0, str(error))
     recorded, failure = await recorded_of(history)
     events = len(history.events)
@@ -185,7 +190,13 @@ async def _tested(source: Source, change: Change) -> Backtested:
         return Backtested(source.label, events, failure)
     turns = await asyncio.to_thread(compared, recorded, change)
     exact = await asyncio.to_thread(lambda: told(recorded) == recomputed(recorded))
-    return Backtested(source.label, events, None, turns, exact)
+    return Backtested(source.label, events, None, turns, exact, _idle(recorded, change))
+
+
+def _idle(recorded: Recorded, change: Change) -> tuple[str, ...]:
+    pins = change.routing.get("pin")
+    names = {name for setup in recorded.setups.values() for name in setup.tools}
+    return idle_patterns(map(str, pins), names) if isinstance(pins, list) else ()
 
 
 async def recorded_of(history: WorkflowHistory) -> tuple[Recorded | None, str | None]:
@@ -312,11 +323,11 @@ class _WatchedInstance(WorkflowInstance):
 
 
 def read_settings(option: str, given: Sequence[str], kind: type[Closed]) -> dict[str, JsonValue]:
-    """Settings of a guard or a router written as `name=value`; of a list, values are separated by commas.
+    """Settings of a guard or a router written as `name=value`; a list as values with commas, or as YAML.
 
     Args:
         option: Named in errors.
-        given: The last one of a name counts.
+        given: The last one of a name counts; what is given to a list is added to it.
         kind: Whose settings they are.
 
     Raises: Refused, naming the setting, what is near it, and what is allowed.
@@ -329,17 +340,27 @@ def read_settings(option: str, given: Sequence[str], kind: type[Closed]) -> dict
             known = "; ".join(f"{known} takes {_allowed(rule)}" for known, rule in rules.items())
             raise Refused(f"{option} {text}: no setting {name!r}{did_you_mean(name, rules)} ({known})")
         rule = rules[name]
-        items: JsonValue = value
-        if rule["type"] == "array":
-            items = [item.strip() for item in value.split(",") if item.strip()]
+        items = _items(value) if rule["type"] == "array" else value
         try:
             checked = kind.model_validate({name: items})
         except ValidationError:
             checked = None
         if checked is None or not equals:
             raise Refused(f"{option} {text}: {name} takes {_allowed(rule)}, as in {name}={_example(rule)}")
-        settings[name] = checked.model_dump(mode="json")[name]
+        read = checked.model_dump(mode="json")[name]
+        before = settings.get(name)
+        settings[name] = [*before, *read] if isinstance(before, list) else read
     return settings
+
+
+def _items(value: str) -> JsonValue:
+    """The items of a list; what is no list at all for a value that is no YAML."""
+    if not value.startswith("["):
+        return [item.strip() for item in value.split(",") if item.strip()]
+    try:
+        return parse(value.encode("utf-8", "surrogatepass")).value
+    except Fault:
+        return None
 
 
 def _allowed(rule: dict[str, Any]) -> str:
@@ -351,7 +372,7 @@ def _allowed(rule: dict[str, Any]) -> str:
         case "boolean":
             return "true or false"
         case _:
-            return "names or globs of tools, separated by commas"
+            return "names or globs of tools, separated by commas or as a YAML list"
 
 
 def _example(rule: dict[str, Any]) -> str:

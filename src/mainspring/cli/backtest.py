@@ -52,7 +52,8 @@ async def replay(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help=f"What would the router have offered? Of {_names(RoutingSpec)}; repeatable.",
+            help=f"What would the router have offered? Of {_names(RoutingSpec)}; repeatable. "
+            "pin takes names or globs, as pin=a,b or pin='[a, b]', and more with each pin=.",
         ),
     ] = None,
     turns: Annotated[
@@ -89,9 +90,20 @@ async def replay(
         print_json([_json(tested, change) for tested in found])
     elif len(found) == 1 and not turns:
         _print_turns(found[0])
+    _note_idle(found, change)
     failed = sum(tested.failure is not None for tested in found)
     note(f"{len(found)} replayed, {failed} failed")
     return EXIT_NO_ANSWER if failed else 0
+
+
+def _note_idle(found: Sequence[Backtested], change: Change) -> None:
+    """Say which pins match nothing, wherever it is known which tools there were."""
+    replayed = [set(tested.idle) for tested in found if tested.failure is None]
+    idle = set[str]().union(*replayed).intersection(*replayed)
+    pins = change.routing.get("pin")
+    for pin in pins if isinstance(pins, list) else ():
+        if pin in idle:
+            note(f"! the pattern {pin!r} of pin matches no tool of any history")
 
 
 # -- for a person --------------------------------------------------------------------------------------
