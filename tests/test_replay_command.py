@@ -198,6 +198,13 @@ def test_replay_reports_a_failure_and_goes_on(runs: Runs, tmp_path: Path) -> Non
     assert [(item["ok"], item["summary"] is None) for item in told] == [(False, True), (True, False)]
 
 
+def test_replay_shows_what_came_before_an_error(runs: Runs) -> None:
+    """A query that the server refuses ends the command, after the histories that were named before it."""
+    done = runs.call(runs.files[1], "--query", "no query", status=2)
+    assert done.stdout.startswith(f"✓ {runs.files[1]} · ")
+    assert done.stderr.startswith("mainspring: ")
+
+
 def test_replay_reads_runs_of_the_server(runs: Runs) -> None:
     """By id, and by a visibility query."""
     (by_id,) = runs.json(runs.looping, "--guard", "stall_after=3")

@@ -163,16 +163,22 @@ async def backtest(sources: AsyncIterator[Source], change: Change = NOTHING) -> 
 
     A history that cannot be had or does not replay is told of; the others go on.
 
-    Raises: what `sources` raises; Unreachable.
+    Raises: what `sources` raises, after what came before it; Unreachable.
     """
     tasks: deque[asyncio.Task[Backtested]] = deque()
+    ended: MainspringError | None = None
     try:
-        async for source in sources:
-            tasks.append(asyncio.create_task(_tested(source, change)))
-            if len(tasks) >= AT_ONCE:
-                yield await tasks.popleft()
+        try:
+            async for source in sources:
+                tasks.append(asyncio.create_task(_tested(source, change)))
+                if len(tasks) >= AT_ONCE:
+                    yield await tasks.popleft()
+        except MainspringError as error:
+            ended = error
         while tasks:
             yield await tasks.popleft()
+        if ended is not None:
+            raise ended
     finally:
         for task in tasks:
             task.cancel()
