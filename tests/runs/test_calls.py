@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -18,6 +18,11 @@ from support.invariants import serving
 from support.tools import EFFECTS, broken, nap, observe, slow, vault, write
 
 
+def began_at(event: dict[str, Any]) -> datetime:
+    """When a call was dispatched."""
+    return datetime.fromisoformat(event["began"])
+
+
 async def observations(case: Case, run: Any) -> list[dict[str, Any]]:
     """The observations in a run's transcript."""
     entries = await case.handle(run).query("transcript")
@@ -28,12 +33,12 @@ async def test_calls_of_a_reply_run_at_once_and_fold_in_order(server: Server) ->
     """Parallel calls overlap in time; their observations stand in the order of the calls."""
     calls = [{"tool": "nap", "arguments": {"seconds": s}} for s in (0.9, 0.3, 0.6)]
     async with serving(server.address, replies=[{"calls": calls}, {"text": "ok"}], tools=[nap]) as case:
-        began = time.monotonic()
         run = await case.start()
         await run.result()
-        took = time.monotonic() - began
         seen = await observations(case, run)
-    assert took < 1.7
+        calls_told = events_named(await case.events(run), "ToolCompleted")
+    spans = [(began_at(event), began_at(event) + timedelta(milliseconds=event["ms"])) for event in calls_told]
+    assert max(began for began, _ in spans) < min(ended for _, ended in spans)
     assert [entry["call_id"][-2:] for entry in seen] == ["-1", "-2", "-3"]
 
 

@@ -97,7 +97,8 @@ def _configure(asked: Mapping[str, str]) -> list[Callable[[], Any]]:
 
     Raises: ImportError, _UnknownProtocol, before any is set.
     """
-    exporters = {signal: _exporter(signal, name) for signal, name in asked.items()}
+    protocols = {signal: _protocol(signal) for signal, name in asked.items() if name == "otlp"}
+    exporters = {signal: _exporter(signal, protocols.get(signal)) for signal in asked}
     resource = _resource()
     closers: list[Callable[[], Any]] = []
     if "traces" in exporters:
@@ -145,19 +146,19 @@ def _protocol(signal: str) -> str:
     return "grpc"
 
 
-def _exporter(signal: str, name: str) -> Any:
-    """An exporter; its own settings it reads from the environment.
+def _exporter(signal: str, protocol: str | None) -> Any:
+    """An exporter: to the console without a protocol; its own settings it reads from the environment.
 
-    Raises: ImportError, _UnknownProtocol.
+    Raises: ImportError.
     """
-    if name == "console":
+    if protocol is None:
         module, kind = _CONSOLE[signal]
         found = import_module(module)
         newer = kind.replace("LogExporter", "LogRecordExporter")  # its name from version 1.39 on
         return (getattr(found, newer, None) or getattr(found, kind))()
     module, kind = _CLASSES[signal]
-    package = _PROTOCOLS[_protocol(signal)]
-    return getattr(import_module(f"opentelemetry.exporter.otlp.proto.{package}.{module}"), kind)()
+    package = f"opentelemetry.exporter.otlp.proto.{_PROTOCOLS[protocol]}"
+    return getattr(import_module(f"{package}.{module}"), kind)()
 
 
 def _resource() -> Any:
